@@ -1,0 +1,256 @@
+"""How fast the seed model learns FrozenLake when nothing but the mathematics is in the way.
+
+One process, no services: episodes are played directly with the model, and trained on with the trainer's own batch
+and step. It answers which hyperparameters the demo needs, how many episodes that takes, and how much staleness
+it stands. Run `python benchmarks/frozenlake_learning.py --help`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import copy
+import dataclasses
+import random
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+import transformers
+from gymnasium.envs.toy_text.frozen_lake import generate_random_map
+from safactory.contracts.endings import EndReason
+from safactory.contracts.rollouts import RolloutSample, TokenSequence
+from safactory.inference.seed_model import write_seed_model
+from safactory.trainer.batch import make_batch
+from safactory.trainer.settings import LossSettings, OptimiserSettings
+from safactory.trainer.step import make_optimiser, optimise
+
+SIZE = 3
+MOVES_MAX = 6
+PROMPT = "A"
+HOLE = False
+HELD_OUT = 11
+STEP_OF = {"up": (-1, 0), "down": (1, 0), "left": (0, -1), "right": (0, 1)}
+
+
+@dataclasses.dataclass
+class Game:
+    """One game on one map, told in words."""
+
+    cells: tuple[str, ...]
+    at: tuple[int, int] = (0, 0)
+    moves: int = 0
+    best: int = 99
+    outcome: str = ""
+
+    def prompt(self) -> str:
+        words = []
+        for row in range(SIZE):
+            cells = ["P" if (row, column) == self.at else self.cells[row][column] for column in range(SIZE)]
+            if PROMPT in "FK":
+                words += cells
+            elif PROMPT in "GHJ":
+                words += [("0", "1", "2")[row], *cells]
+            elif PROMPT in "AB":
+                words += ["row", *cells]
+            elif PROMPT in "CD":
+                words += ["row", str(row), *cells]
+            elif PROMPT in "E":
+                for c in range(SIZE):
+                    words += [str(row), str(c), cells[c]]
+        if PROMPT in "BD":
+            words += ["player", "at", "row", str(self.at[0]), "column", str(self.at[1])]
+        if PROMPT in "E":
+            words += ["player", "at", str(self.at[0]), str(self.at[1])]
+        if PROMPT in "HK":
+            words += [str(self.at[0]*3 + self.at[1])]
+        if PROMPT == "J":
+            words = [str(self.at[0]*3 + self.at[1])] + words
+        return " ".join(words)
+
+    def move(self, word: str, distance: dict[tuple[int, int], int]) -> None:
+        self.moves += 1
+        if word in STEP_OF:
+            down, right = STEP_OF[word]
+            self.at = (min(max(self.at[0] + down, 0), SIZE - 1), min(max(self.at[1] + right, 0), SIZE - 1))
+        cell = self.cells[self.at[0]][self.at[1]]
+        if cell == "H":
+            self.outcome = "hole"
+        elif cell == "G":
+            self.outcome = "goal"
+        elif self.moves == MOVES_MAX:
+            self.outcome = "out_of_moves"
+        self.best = min(self.best, distance.get(self.at, 99))
+
+
+def distances(cells: tuple[str, ...]) -> dict[tuple[int, int], int]:
+    """Moves to the goal from every cell that is not a hole and can reach it."""
+    found = {(SIZE - 1, SIZE - 1): 0}
+    queue = collections.deque(found)
+    while queue:
+        row, column = queue.popleft()
+        for down, right in STEP_OF.values():
+            near = (row + down, column + right)
+            inside = 0 <= near[0] < SIZE and 0 <= near[1] < SIZE
+            if inside and near not in found and cells[near[0]][near[1]] != "H":
+                found[near] = found[row, column] + 1
+                queue.append(near)
+    return found
+
+
+def layouts() -> tuple[list[tuple[str, ...]], list[tuple[str, ...]]]:
+    """The distinct solvable maps, as (training, held out)."""
+    seen = sorted({tuple(generate_random_map(size=SIZE, p=0.8, seed=seed)) for seed in range(2000)})
+    random.Random(0).shuffle(seen)
+    return seen[HELD_OUT:], seen[:HELD_OUT]
+
+
+class Player:
+    """Plays many games at once with one model."""
+
+    def __init__(self, model: torch.nn.Module, tokenizer: transformers.PreTrainedTokenizerBase, seed: int) -> None:
+        self.model = model
+        self.tokenizer = tokenizer
+        self.generator = torch.Generator().manual_seed(seed)
+
+    def prompt_ids(self, game: Game) -> list[int]:
+        message = [{"role": "user", "content": game.prompt()}]
+        text = self.tokenizer.apply_chat_template(message, add_generation_prompt=True, tokenize=False)
+        return list(self.tokenizer(text)["input_ids"])
+
+    @torch.no_grad()
+    def play(self, games: list[Game], temperature: float) -> list[list[TokenSequence]]:
+        """Play to the end; one sequence a move."""
+        known = {game.cells: distances(game.cells) for game in games}
+        sequences: list[list[TokenSequence]] = [[] for _ in games]
+        while live := [at for at, game in enumerate(games) if not game.outcome]:
+            ids_B_T = torch.tensor([self.prompt_ids(games[at]) for at in live])
+            logits_B_V = self.model(input_ids=ids_B_T, logits_to_keep=1).logits[:, -1] / temperature
+            logprobs_B_V = torch.log_softmax(logits_B_V, -1)
+            chosen_B = torch.multinomial(logprobs_B_V.exp(), 1, generator=self.generator)[:, 0]
+            words = self.tokenizer.convert_ids_to_tokens(chosen_B.tolist())
+            for row, (at, word) in enumerate(zip(live, words, strict=True)):
+                prompt = ids_B_T[row].tolist()
+                sequences[at].append(
+                    TokenSequence(
+                        token_ids=[*prompt, int(chosen_B[row])],
+                        loss_mask=[0] * len(prompt) + [1],
+                        logprobs=[0.0] * len(prompt) + [float(logprobs_B_V[row, chosen_B[row]])],
+                        temperature=temperature,
+                    ),
+                )
+                games[at].move(word, known[games[at].cells])
+        return sequences
+
+
+def reward(game: Game, partial: float) -> float:
+    """0-1: 1 at the goal, else `partial` times the share of the shortest path that was covered, 0 in a hole."""
+    if game.outcome == "goal":
+        return 1.0
+    start = distances(game.cells)[0, 0]
+    return 0.0 if game.outcome == "hole" and not HOLE else partial * max(start - game.best, 0) / start
+
+
+def group(player: Player, cells: tuple[str, ...], options: argparse.Namespace) -> list[RolloutSample]:
+    games = [Game(cells) for _ in range(options.samples)]
+    sequences = player.play(games, options.temperature)
+    return [
+        RolloutSample(
+            session_id=str(at),
+            attempt=1,
+            reason=EndReason.SUCCEEDED if game.outcome == "goal" else EndReason.FAILED,
+            reward=reward(game, options.partial),
+            in_loss=True,
+            sequences=sequences[at],
+        )
+        for at, game in enumerate(games)
+    ]
+
+
+def success(player: Player, maps: list[tuple[str, ...]], temperature: float, repeats: int) -> float:
+    games = [Game(cells) for cells in maps for _ in range(repeats)]
+    player.play(games, temperature)
+    return sum(game.outcome == "goal" for game in games) / len(games)
+
+
+def tasks(maps: list[tuple[str, ...]], seed: int) -> Iterator[tuple[str, ...]]:
+    shuffle = random.Random(seed)
+    while True:
+        yield from shuffle.sample(maps, len(maps))
+
+
+def learn(options: argparse.Namespace, seed: int) -> list[float]:
+    """Train once; return held-out success before, and after at each evaluation temperature."""
+    with tempfile.TemporaryDirectory() as folder:
+        write_seed_model(Path(folder), seed=seed, init_std=options.init_std)
+        model = transformers.AutoModelForCausalLM.from_pretrained(folder)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    train, held_out = layouts()
+    optimiser = make_optimiser(model, OptimiserSettings(lr=options.lr, beta2=options.beta2))
+    loss = LossSettings(entropy_coef=options.entropy, advantage=options.advantage)
+    versions = collections.deque([copy.deepcopy(model).eval()], maxlen=options.lag + 1)
+    feed = tasks(train, seed)
+    before = success(Player(model.eval(), tokenizer, 1), held_out, 1.0, 20)
+    episodes = step = 0
+    began = time.perf_counter()
+    while True:
+        groups: list[list[RolloutSample]] = []
+        while len(groups) < options.groups and episodes < options.episodes:
+            made = group(Player(versions[0], tokenizer, hash((seed, episodes))), next(feed), options)
+            episodes += len(made)
+            if len({sample.reward for sample in made}) > 1:
+                groups.append(made)
+        if len(groups) < options.groups:
+            break
+        batch = make_batch(groups, loss.advantage, 16384)
+        values = optimise(model, optimiser, batch, loss, passes=options.passes, grad_clip=options.grad_clip)
+        versions.append(copy.deepcopy(model).eval())
+        step += 1
+        if options.verbose and step % 4 == 0:
+            now = success(Player(model, tokenizer, 1), held_out, 0.2, 5)
+            print(f"  step {step} episodes {episodes} reward {values['reward_mean']:.2f} held-out {now:.2f} "
+                  f"entropy {values['entropy']:.2f} ratio {values['ratio_mean']:.2f} ess {values['ess_fraction']:.2f} "
+                  f"grad {values['grad_norm']:.2f} k3 {values['mismatch_k3']:.3f}", flush=True)
+    trained = success(Player(model, tokenizer, 1), train, 0.2, 5)
+    after = [success(Player(model, tokenizer, 1), held_out, t, 20) for t in (1.0, 0.5, 0.2)]
+    print(f"seed {seed}: {step} steps, {episodes} episodes, {time.perf_counter() - began:.0f} s; held-out success "
+          f"{before:.2f} -> T=1 {after[0]:.2f}, T=.5 {after[1]:.2f}, T=.2 {after[2]:.2f}; training maps {trained:.2f}", flush=True)
+    return [before, *after]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--episodes", type=int, default=2600)
+    parser.add_argument("--groups", type=int, default=8, help="groups a step")
+    parser.add_argument("--samples", type=int, default=8, help="episodes a group")
+    parser.add_argument("--passes", type=int, default=4)
+    parser.add_argument("--lr", type=float, default=2e-3)
+    parser.add_argument("--beta2", type=float, default=0.95)
+    parser.add_argument("--grad-clip", type=float, default=1.0)
+    parser.add_argument("--entropy", type=float, default=0.01)
+    parser.add_argument("--advantage", default="group_centred")
+    parser.add_argument("--partial", type=float, default=0.3, help="largest reward without success")
+    parser.add_argument("--temperature", type=float, default=1.0)
+    parser.add_argument("--lag", type=int, default=0, help="versions that the sampling model is behind")
+    parser.add_argument("--init-std", type=float, default=0.02)
+    parser.add_argument("--verbose", action="store_true")
+    parser.add_argument("--prompt", default="A")
+    parser.add_argument("--hole", action="store_true")
+    options = parser.parse_args()
+    global PROMPT, HOLE
+    HOLE = options.hole
+    PROMPT = options.prompt
+    torch.set_num_threads(1)
+    transformers.logging.disable_progress_bar()
+    results = [learn(options, seed) for seed in options.seeds]
+    means = [sum(column) / len(column) for column in zip(*results, strict=True)]
+    worst = [min(column) for column in zip(*results, strict=True)]
+    print(f"mean: before {means[0]:.2f}, T=1 {means[1]:.2f}, T=.5 {means[2]:.2f}, T=.2 {means[3]:.2f}; "
+          f"worst T=1 {worst[1]:.2f}, T=.5 {worst[2]:.2f}, T=.2 {worst[3]:.2f}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""The trainer: rollout groups in, optimiser steps, checkpoints and weight versions out."""
