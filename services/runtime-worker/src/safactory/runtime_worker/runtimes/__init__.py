@@ -1,0 +1,1 @@
+"""The ways of running a runner: one file a runtime."""
