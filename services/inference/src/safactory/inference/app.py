@@ -78,4 +78,3 @@ def _measure(engine: Engine) -> None:
     gauge("inference_waiting", "Requests that wait.").set_function(lambda: engine.depth[1])
     gauge("inference_weight_swaps", "Weight versions committed.").set_function(lambda: engine.swaps)
     gauge("inference_weight_step", "Step of the served version.").set_function(lambda: engine.served.version.step)
-

@@ -1,6 +1,6 @@
 """What `POST /v1/chat/completions` answers: one completion, or the chunks of a stream.
 
-Built as plain JSON objects from the engine's typed updates: this is the last place that they pass, and it must be cheap.
+Built as plain JSON objects from the engine's typed updates: it is the last place they pass, and must be cheap.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ class GenerationRequest:
 
     prompt_ids: list[int]
     max_tokens: int
-    sampling: SamplingParams = SamplingParams()
+    sampling: SamplingParams = field(default_factory=SamplingParams)
     stop: tuple[str, ...] = ()
     ignore_eos: bool = False
     top_logprobs: int = 0

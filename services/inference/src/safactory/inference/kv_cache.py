@@ -50,7 +50,9 @@ class KvCache:
         if self.layers:
             self.layers = [_joined(old, new, capacity) for old, new in zip(self.layers, added, strict=True)]
         else:
-            self.layers = [LayerCache(_wide(c.keys_B_G_S_E, capacity), _wide(c.values_B_G_S_E, capacity)) for c in added]
+            self.layers = [
+                LayerCache(_wide(c.keys_B_G_S_E, capacity), _wide(c.values_B_G_S_E, capacity)) for c in added
+            ]
         self.lengths_B = torch.cat((self.lengths_B, lengths_B[at]))
 
     def make_room(self, length: int) -> None:

@@ -130,14 +130,13 @@ class Qwen3:
         angles = torch.cat((angles, angles), -1)[:, None]
         return angles.cos().to(self.norm_D.dtype), angles.sin().to(self.norm_D.dtype)
 
-    def _project(
-        self, layer: Layer, hidden_B_T_D: Tensor, cos: Tensor, sin: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor]:
+    def _project(self, layer: Layer, hidden_B_T_D: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         config = self.config
         normed = self._rms(hidden_B_T_D, layer.input_norm_D)
-        fused = functional.linear(normed, layer.qkv).unflatten(-1, (-1, config.head_dim)).transpose(1, 2)
+        fused = functional.linear(normed, layer.qkv).view(*normed.shape[:2], -1, config.head_dim).transpose(1, 2)
         groups = config.num_key_value_heads
-        query, key, value = fused.split((config.num_attention_heads, groups, groups), 1)
+        heads = config.num_attention_heads
+        query, key, value = fused[:, :heads], fused[:, heads : heads + groups], fused[:, heads + groups :]
         query = _rotate(self._rms(query, layer.query_norm_E), cos, sin)
         key = _rotate(self._rms(key, layer.key_norm_E), cos, sin)
         return query, key, value

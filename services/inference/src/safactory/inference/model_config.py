@@ -64,4 +64,5 @@ class ModelConfig(BaseModel):
         except ValidationError as error:
             first = error.errors(include_url=False)[0]
             field = ".".join(str(part) for part in first["loc"])
-            raise ConfigError(f"{first['msg']} (the torch engine serves dense Qwen3)", file=str(path), field=field) from None
+            message = f"{first['msg']} (the torch engine serves dense Qwen3)"
+            raise ConfigError(message, file=str(path), field=field) from None

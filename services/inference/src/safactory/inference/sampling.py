@@ -42,7 +42,9 @@ class Sampled:
     """The whole distribution, for those who asked for alternatives."""
 
 
-def sample(logits_B_V: Tensor, params: Sequence[SamplingParams], generators: Sequence[torch.Generator | None]) -> Sampled:
+def sample(
+    logits_B_V: Tensor, params: Sequence[SamplingParams], generators: Sequence[torch.Generator | None]
+) -> Sampled:
     """Draw one token for each row."""
     temperature_B = torch.tensor([p.temperature or 1.0 for p in params], device=logits_B_V.device)
     logprobs_B_V = torch.log_softmax(logits_B_V / temperature_B[:, None], -1)

@@ -15,7 +15,7 @@ from pathlib import Path
 FROZENLAKE_WORDS = (
     *("system", "user", "assistant"),
     *("up", "down", "left", "right"),
-    *("row", "S", "F", "H", "G", "P"),
+    *("row", "S", "F", "H", "G", "P", "W"),
 )
 """The vocabulary of the FrozenLake text game."""
 
@@ -37,9 +37,9 @@ def write_seed_model(
     """Write config, weights and tokenizer; `shape` overrides fields of the Hugging Face config."""
     out_dir.mkdir(parents=True, exist_ok=True)
     vocabulary = [*SPECIAL_TOKENS, *dict.fromkeys(words)]
-    config = _config(len(vocabulary), init_std) | (shape or {})
+    config = _config(len(vocabulary), init_std) | dict(shape or {})
     _write_json(out_dir / "config.json", config)
-    _write_tokenizer(out_dir, vocabulary, int(config["max_position_embeddings"]))
+    _write_tokenizer(out_dir, vocabulary, _int_of(config, "max_position_embeddings"))
     _write_weights(out_dir, config, seed)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import grpc
 import torch
@@ -41,7 +41,9 @@ class WeightsService(weights_pb2_grpc.WeightsServicer):
         self._turn = asyncio.Lock()
 
     async def GetStatus(  # noqa: N802  # the name is the protocol's
-        self, request: weights_pb2.GetStatusRequest, context: grpc.aio.ServicerContext
+        self,
+        request: weights_pb2.GetStatusRequest,
+        context: grpc.aio.ServicerContext[weights_pb2.GetStatusRequest, weights_pb2.WeightsStatus],
     ) -> weights_pb2.WeightsStatus:
         """Say what is served and what is staged."""
         served = self._engine.served
@@ -54,7 +56,9 @@ class WeightsService(weights_pb2_grpc.WeightsServicer):
         )
 
     async def Prepare(  # noqa: N802
-        self, request: weights_pb2.PrepareRequest, context: grpc.aio.ServicerContext
+        self,
+        request: weights_pb2.PrepareRequest,
+        context: grpc.aio.ServicerContext[weights_pb2.PrepareRequest, weights_pb2.PrepareResponse],
     ) -> weights_pb2.PrepareResponse:
         """Make room for a version, in place of one that was never committed."""
 
@@ -70,7 +74,9 @@ class WeightsService(weights_pb2_grpc.WeightsServicer):
         return await self._guarded(prepare, context)
 
     async def Push(  # noqa: N802
-        self, request_iterator: AsyncIterator[weights_pb2.PushRequest], context: grpc.aio.ServicerContext
+        self,
+        request_iterator: AsyncIterator[weights_pb2.PushRequest],
+        context: grpc.aio.ServicerContext[weights_pb2.PushRequest, weights_pb2.PushResponse],
     ) -> weights_pb2.PushResponse:
         """Take the tensors' bytes."""
 
@@ -92,7 +98,9 @@ class WeightsService(weights_pb2_grpc.WeightsServicer):
         return await self._guarded(push, context)
 
     async def Verify(  # noqa: N802
-        self, request: weights_pb2.VerifyRequest, context: grpc.aio.ServicerContext
+        self,
+        request: weights_pb2.VerifyRequest,
+        context: grpc.aio.ServicerContext[weights_pb2.VerifyRequest, weights_pb2.VerifyResponse],
     ) -> weights_pb2.VerifyResponse:
         """Hash what was received."""
 
@@ -103,7 +111,9 @@ class WeightsService(weights_pb2_grpc.WeightsServicer):
         return await self._guarded(verify, context)
 
     async def Commit(  # noqa: N802
-        self, request: weights_pb2.CommitRequest, context: grpc.aio.ServicerContext
+        self,
+        request: weights_pb2.CommitRequest,
+        context: grpc.aio.ServicerContext[weights_pb2.CommitRequest, weights_pb2.CommitResponse],
     ) -> weights_pb2.CommitResponse:
         """Serve the staged version from the next decode step on."""
 
@@ -116,9 +126,7 @@ class WeightsService(weights_pb2_grpc.WeightsServicer):
             if not staged.verified_digest or staged.verified_digest != request.digest:
                 raise WeightsError(f"version {version} is not verified with the digest {request.digest!r}")
             self._check_newer(version, request.digest)
-            model = await asyncio.to_thread(
-                Qwen3, served.model.config, staged.tensors(), self._dtype, self._device
-            )
+            model = await asyncio.to_thread(Qwen3, served.model.config, staged.tensors(), self._dtype, self._device)
             swap_s = await asyncio.wrap_future(self._engine.swap(Served(model, version, request.digest)))
             self._staged = None
             logger.info("serving version %s with digest %s", version, request.digest[:12])
@@ -127,7 +135,9 @@ class WeightsService(weights_pb2_grpc.WeightsServicer):
         return await self._guarded(commit, context)
 
     async def Abort(  # noqa: N802
-        self, request: weights_pb2.AbortRequest, context: grpc.aio.ServicerContext
+        self,
+        request: weights_pb2.AbortRequest,
+        context: grpc.aio.ServicerContext[weights_pb2.AbortRequest, weights_pb2.AbortResponse],
     ) -> weights_pb2.AbortResponse:
         """Drop what is staged."""
 
@@ -150,7 +160,9 @@ class WeightsService(weights_pb2_grpc.WeightsServicer):
         if not again and not served.version < version:
             raise WeightsError(f"version {version} is not newer than {served.version}, which is served")
 
-    async def _guarded(self, call: Callable[[], Awaitable[Answer]], context: grpc.aio.ServicerContext) -> Answer:
+    async def _guarded(
+        self, call: Callable[[], Awaitable[Answer]], context: grpc.aio.ServicerContext[Any, Answer]
+    ) -> Answer:
         """Run one call alone; a refusal becomes FAILED_PRECONDITION with its reason."""
         async with self._turn:
             try:
@@ -171,7 +183,7 @@ def _proto(version: WeightVersion) -> weights_pb2.WeightVersion:
 async def start_weights_server(service: WeightsService, host: str, port: int) -> tuple[grpc.aio.Server, int]:
     """Serve the weights service; return the server and its port."""
     server = grpc.aio.server(options=[("grpc.max_receive_message_length", MESSAGE_BYTES_MAX)])
-    weights_pb2_grpc.add_WeightsServicer_to_server(service, server)  # type: ignore[no-untyped-call]
+    weights_pb2_grpc.add_WeightsServicer_to_server(service, server)
     bound = server.add_insecure_port(f"{host}:{port}")
     await server.start()
     return server, bound
