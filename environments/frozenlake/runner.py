@@ -6,6 +6,7 @@ game needs, so that a worker can fork a ready runner in milliseconds; run as a s
 
 from __future__ import annotations
 
+import importlib
 import sys
 from collections.abc import Sequence
 
@@ -48,6 +49,8 @@ def warm_up() -> None:
     )
     with httpx2.Client(transport=httpx2.MockTransport(lambda _: httpx2.Response(200, json=answer))) as client:
         play(SimulationStartRequest.model_validate_json(request.model_dump_json()), client).model_dump_json()
+    # The first real connection would load this codec in every fork.
+    importlib.import_module("encodings.idna")
     _http.append(httpx2.Client(timeout=CALL_TIMEOUT_S, trust_env=False))
 
 

@@ -55,6 +55,7 @@ class LeaseLoop:
         self._settings = settings
         self._held: dict[str, HeldLease] = {}
         self._slot_free = asyncio.Event()
+        self._lease_came = asyncio.Event()
         self._stopping = False
         self._loops: list[asyncio.Task[None]] = []
         SLOTS.set(settings.slots)
@@ -102,6 +103,7 @@ class LeaseLoop:
         task = asyncio.create_task(self._serve(lease), name=f"session-{lease.session_id}")
         self._held[lease.lease_id] = HeldLease(lease, task)
         task.add_done_callback(lambda _: self._drop(lease.lease_id))
+        self._lease_came.set()
         BUSY.set(len(self._held))
 
     def _drop(self, lease_id: str) -> None:
@@ -148,10 +150,13 @@ class LeaseLoop:
 
     async def _heartbeat_forever(self) -> None:
         while True:
+            await self._lease_came.wait()
             every_s = [held.lease.heartbeat_every_s for held in self._held.values() if held.lease.heartbeat_every_s > 0]
             await asyncio.sleep(min(every_s, default=HEARTBEAT_DEFAULT_S))
             held = [held for held in self._held.values() if not held.stopped]
             if not held:
+                if not self._held:
+                    self._lease_came.clear()
                 continue
             try:
                 stop = await self._client.heartbeat([ref_of(one.lease) for one in held])
