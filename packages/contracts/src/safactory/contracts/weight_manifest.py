@@ -9,6 +9,6 @@ from safactory.contracts.rpc.v1 import weights_pb2
 
 
 def manifest_digest(tensors: Iterable[weights_pb2.TensorEntry]) -> str:
-    """Return the hex sha256 of lines "name:dtype:shape:sha256\\n" sorted; a shape is written "64x16"."""
+    """Return the hex sha256 of the sorted lines name:dtype:shape:sha256, newlines included; a shape reads "64x16"."""
     lines = sorted(f"{t.name}:{t.dtype}:{'x'.join(map(str, t.shape))}:{t.sha256}\n" for t in tensors)
     return hashlib.sha256("".join(lines).encode()).hexdigest()

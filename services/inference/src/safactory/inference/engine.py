@@ -145,7 +145,7 @@ class Engine:
         """Do one piece of work and hand out what came of it; a failure ends the sequences, not the engine."""
         try:
             touched = work()
-        except (RuntimeError, MemoryError) as error:
+        except Exception as error:  # the engine outlives any of its steps
             logger.exception("a step failed; its sequences are given up")
             self._fail_all(f"a step of the engine failed: {error}")
             return

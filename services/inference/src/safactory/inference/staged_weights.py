@@ -47,6 +47,7 @@ class StagedWeights:
         """Empty until `verify` has found a match."""
         self._buffers = {entry.name: bytearray(entry.bytes) for entry in manifest.tensors}
         self._filled = dict.fromkeys(self._buffers, 0)
+        self._sealed = False
 
     @property
     def received_bytes(self) -> int:
@@ -64,7 +65,8 @@ class StagedWeights:
         Raises:
             WeightsError: the tensor is not in the manifest, or the chunk does not continue it.
         """
-        self.verified_digest = ""
+        if self._sealed:
+            raise WeightsError(f"version {self.version} has been verified; prepare it again to send more")
         if name not in self._buffers:
             raise WeightsError(f"tensor {name!r} is not in the manifest")
         filled, size = self._filled[name], len(self._buffers[name])
@@ -75,7 +77,9 @@ class StagedWeights:
         self._filled[name] = filled + len(data)
 
     def verify(self) -> Verification:
-        """Hash what was received and compare it with the manifest; takes seconds for a large model."""
+        """Hash what was received and compare it with the manifest; slow for a large model, and ends writing."""
+        # What is written after its hash was taken would be served unverified.
+        self._sealed = True
         received = []
         for entry in self.manifest.tensors:
             actual = weights_pb2.TensorEntry()

@@ -79,23 +79,22 @@ class WeightsService(weights_pb2_grpc.WeightsServicer):
         context: grpc.aio.ServicerContext[weights_pb2.PushRequest, weights_pb2.PushResponse],
     ) -> weights_pb2.PushResponse:
         """Take the tensors' bytes."""
-
-        async def push() -> weights_pb2.PushResponse:
-            staged = self._staged
-            whole = False
-            try:
-                async for chunk in request_iterator:
-                    staged = self._staged_as(chunk.version)
-                    staged.write(chunk.name, chunk.offset, chunk.data)
-                whole = True
-            finally:
-                if not whole:
-                    self._staged = None
-            if staged is None:
-                raise WeightsError("nothing is prepared")
-            return weights_pb2.PushResponse(bytes=staged.received_bytes, tensors=staged.received_tensors)
-
-        return await self._guarded(push, context)
+        # Without the turn: a client that stalls here must not keep another from preparing or aborting.
+        staged = self._staged
+        whole = False
+        try:
+            async for chunk in request_iterator:
+                self._still_staged(staged, chunk.version).write(chunk.name, chunk.offset, chunk.data)
+            whole = staged is not None and staged is self._staged
+        except WeightsError as error:
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
+        finally:
+            if not whole and self._staged is staged:
+                self._staged = None
+        if staged is None or not whole:
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, "nothing is staged, or it was replaced meanwhile")
+            raise AssertionError("abort() always raises")
+        return weights_pb2.PushResponse(bytes=staged.received_bytes, tensors=staged.received_tensors)
 
     async def Verify(  # noqa: N802
         self,
@@ -153,6 +152,11 @@ class WeightsService(weights_pb2_grpc.WeightsServicer):
             staged = "nothing" if self._staged is None else str(self._staged.version)
             raise WeightsError(f"version {_version(version)} is not staged; staged is {staged}")
         return self._staged
+
+    def _still_staged(self, staged: StagedWeights | None, version: weights_pb2.WeightVersion) -> StagedWeights:
+        if staged is not self._staged:
+            raise WeightsError("what was staged when this push began has been replaced")
+        return self._staged_as(version)
 
     def _check_newer(self, version: WeightVersion, digest: str) -> None:
         served = self._engine.served
