@@ -132,6 +132,7 @@ class Consumer:
                 group_id=self._group if self._commits else None,
                 enable_auto_commit=False,
                 auto_offset_reset="earliest",
+                fetch_max_wait_ms=self._bus.settings.fetch_wait_ms,
                 max_partition_fetch_bytes=self._bus.settings.message_bytes_max * 4,
             )
             try:
@@ -173,23 +174,24 @@ class Consumer:
             for partition in range(topic.partitions)
             if topic.partitions == 1 or partition % count == number
         ]
+        # Asked before the first fetch: behind a fetch that waits for records, every answer waits too.
+        beginnings: dict[TopicPartition, int] = await consumer.beginning_offsets(tps)
+        ends: dict[TopicPartition, int] = await consumer.end_offsets(tps)
         consumer.assign(tps)
         for tp in tps:
-            offset = await self._first_offset(consumer, tp)
+            offset = max(beginnings[tp], await self._wanted_offset(consumer, tp))
             self._marks[tp] = Watermark(offset)
             consumer.seek(tp, offset)
-        ends: dict[TopicPartition, int] = await consumer.end_offsets(tps)
         return ends
 
-    async def _first_offset(self, consumer: AIOKafkaConsumer, tp: TopicPartition) -> int:
-        beginning = int((await consumer.beginning_offsets([tp]))[tp])
+    async def _wanted_offset(self, consumer: AIOKafkaConsumer, tp: TopicPartition) -> int:
         if tp in self._marks:
-            return max(beginning, self._marks[tp].next)
+            return self._marks[tp].next
         if self._start == "beginning":
-            return beginning
+            return 0
         if self._start == "committed":
-            return max(beginning, await consumer.committed(tp) or 0)
-        return max(beginning, self._start.get((self._topics[tp.topic].name, tp.partition), 0))
+            return await consumer.committed(tp) or 0
+        return self._start.get((self._topics[tp.topic].name, tp.partition), 0)
 
     async def _reached(self, consumer: AIOKafkaConsumer, ends: Mapping[TopicPartition, int]) -> bool:
         for tp, end in ends.items():

@@ -45,6 +45,8 @@ class BusSettings(BaseSettings):
     message_bytes_max: int = 1_000_000
     poll_ms: int = 200
     """The longest a consumer waits for records before it looks at its other duties."""
+    fetch_wait_ms: int = 25
+    """How long the broker holds a fetch back for records; an embedded broker answers no sooner than half of it."""
     fetch_max: int = 500
     """Records handled between two commits at most."""
     handler_attempts: int = 3

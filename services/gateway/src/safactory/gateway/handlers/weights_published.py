@@ -1,0 +1,57 @@
+"""`weights.published`: take a replica that failed a push out of its route, and put back one that took it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+
+from faststream.kafka import KafkaBroker, KafkaMessage
+from safactory.contracts.topics import WEIGHTS
+from safactory.contracts.weights import WeightsPublished
+from safactory.gateway.route_table import RouteTable
+from safactory.infra.settings import BusSettings
+
+logger = logging.getLogger(__name__)
+
+RETRY_S = 1.0
+
+
+class WeightsSubscription:
+    """Reads the whole compacted topic without a group: every gateway must know every replica's state.
+
+    FastStream is enough here: there is no offset to keep, and applying an event twice changes nothing.
+    """
+
+    def __init__(self, settings: BusSettings, routes: RouteTable) -> None:
+        self._broker = KafkaBroker(settings.servers, logger=None)
+        self._routes = routes
+        self._task: asyncio.Task[None] | None = None
+        topic = settings.topic_prefix + WEIGHTS.name
+        self._broker.subscriber(topic, auto_offset_reset="earliest")(self.handle)
+
+    async def start(self) -> None:
+        """Begin to read in the background: a broker that is away delays nobody."""
+        self._task = asyncio.create_task(self._connect(), name="weights-subscription")
+
+    async def stop(self) -> None:
+        """Stop reading."""
+        if self._task:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        with contextlib.suppress(Exception):
+            await asyncio.wait_for(self._broker.stop(), 2)
+
+    async def handle(self, message: KafkaMessage) -> None:
+        """Apply one event; the newest state of each replica wins."""
+        self._routes.weights_published(WeightsPublished.from_json(message.body))
+
+    async def _connect(self) -> None:
+        while True:
+            try:
+                await self._broker.start()
+            except Exception as error:  # noqa: BLE001  # every client failure here means: the broker is not there yet
+                logger.info("weights subscription waits for the broker: %r", error)
+                await asyncio.sleep(RETRY_S)
+            else:
+                return
