@@ -1,0 +1,1 @@
+"""One handler an event; each joins what it reads to `Attempts`."""

@@ -1,0 +1,1 @@
+"""The ways of scoring: one file a way."""
