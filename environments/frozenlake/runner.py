@@ -23,6 +23,9 @@ STOP = "SAFACTORY_STOP:"
 """The gateway's last answer in a session whose step budget is spent."""
 CALL_TIMEOUT_S = 120.0
 
+Place = tuple[int, int]
+"""Row and column, from 0."""
+
 _http: list[httpx2.Client] = []
 """The HTTP client that `warm_up()` built; it holds no connection."""
 
@@ -103,10 +106,24 @@ def play(request: SimulationStartRequest, http: httpx2.Client) -> SimulationStar
     )
 
 
-def observation(lake: Sequence[str], place: tuple[int, int]) -> str:
-    """Return the prompt of one move: every word is one token of the small model's vocabulary."""
-    rows = [["P" if (r, c) == place else letter for c, letter in enumerate(line)] for r, line in enumerate(lake)]
-    return " ".join(word for row in rows for word in ("row", *row))
+def observation(lake: Sequence[str], place: Place) -> str:
+    """Return the prompt of one move: the map with the player in it, then what lies in each direction.
+
+    Every word is one token of the small model's vocabulary, so words are parted by single spaces.
+    """
+    row, column = place
+    cells = [["P" if (r, c) == place else letter for c, letter in enumerate(line)] for r, line in enumerate(lake)]
+    around = {
+        word: _letter(lake, (row + down, column + right))
+        for word, (down, right) in {"up": (-1, 0), "down": (1, 0), "left": (0, -1), "right": (0, 1)}.items()
+    }
+    words = [word for line in cells for word in ("row", *line)]
+    return " ".join([*words, *(word for pair in around.items() for word in pair)])
+
+
+def _letter(lake: Sequence[str], place: Place) -> str:
+    row, column = place
+    return lake[row][column] if 0 <= row < len(lake) and 0 <= column < len(lake[row]) else "W"
 
 
 def _ask(client: openai.OpenAI, request: SimulationStartRequest, prompt: str) -> str:
