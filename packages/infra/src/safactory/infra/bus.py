@@ -20,6 +20,7 @@ from safactory.contracts.topics import TOPIC_OF, TOPICS, Topic, key_of
 from safactory.infra.health import counter, gauge
 from safactory.infra.outbox import Outbox, Record
 from safactory.infra.settings import BusSettings
+from safactory.infra.tasks import cancelled
 
 logger = logging.getLogger(__name__)
 
@@ -70,13 +71,12 @@ class Bus:
         PENDING.set(len(self._outbox))
         self._keeper = asyncio.create_task(self._keep(), name="bus-keeper")
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._up.wait(), self.settings.publish_timeout_s)
+            async with asyncio.timeout(self.settings.publish_timeout_s):
+                await self._up.wait()
 
     async def stop(self) -> None:
         """Disconnect; what the broker has not taken stays in the outbox for the next start."""
-        if self._keeper:
-            self._keeper.cancel()
-            await asyncio.gather(self._keeper, return_exceptions=True)
+        await cancelled(self._keeper)
         await self._disconnect()
 
     def check(self) -> None:
@@ -125,12 +125,10 @@ class Bus:
     async def _send(self, record: Record) -> None:
         if self._producer is None:
             raise TimeoutError("not connected")
-        await asyncio.wait_for(
-            self._producer.send_and_wait(
+        async with asyncio.timeout(self.settings.publish_timeout_s):
+            await self._producer.send_and_wait(
                 record.topic, key=record.key, value=record.value, headers=list(record.headers)
-            ),
-            self.settings.publish_timeout_s,
-        )
+            )
 
     async def _keep(self) -> None:
         while True:
@@ -152,7 +150,8 @@ class Bus:
             PENDING.set(len(self._outbox))
 
     async def _connect(self) -> None:
-        await asyncio.wait_for(ensure_topics(self.settings), 10)
+        async with asyncio.timeout(10):
+            await ensure_topics(self.settings)
         idempotent = self.settings.idempotence != "off"
         try:
             self._producer = await self._start_producer(idempotent=idempotent)
@@ -171,7 +170,8 @@ class Bus:
             max_request_size=self.settings.message_bytes_max * 2,
         )
         try:
-            await asyncio.wait_for(producer.start(), 10)
+            async with asyncio.timeout(10):
+                await producer.start()
         except BaseException:
             await _stop(producer)
             raise
@@ -186,7 +186,8 @@ class Bus:
 async def _stop(producer: AIOKafkaProducer) -> None:
     # stop() waits for a broker that is away: give it a bound, and its tasks go with the event loop.
     with contextlib.suppress(KafkaError, TimeoutError, OSError):
-        await asyncio.wait_for(producer.stop(), 2)
+        async with asyncio.timeout(2):
+            await producer.stop()
 
 
 async def ensure_topics(settings: BusSettings) -> None:

@@ -27,6 +27,7 @@ from safactory.infra.bus import Bus
 from safactory.infra.health import counter, gauge
 from safactory.infra.logs import log_context
 from safactory.infra.outbox import Record
+from safactory.infra.tasks import cancelled
 from safactory.infra.watermark import Watermark
 
 logger = logging.getLogger(__name__)
@@ -102,9 +103,7 @@ class Consumer:
 
     async def stop(self) -> None:
         """Stop reading and commit what is done."""
-        if self._task:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await cancelled(self._task)
 
     async def caught_up(self) -> None:
         """Return when every record that was there at the start has been handled."""
@@ -136,17 +135,21 @@ class Consumer:
                 max_partition_fetch_bytes=self._bus.settings.message_bytes_max * 4,
             )
             try:
-                await asyncio.wait_for(consumer.start(), 10)
+                async with asyncio.timeout(10):
+                    await consumer.start()
                 await self._read(consumer)
             except (KafkaError, TimeoutError, OSError) as error:
                 logger.info("consumer %s: broker at %s: %r", self._group, self._bus.settings.servers, error)
             finally:
                 self._connected = False
-                with contextlib.suppress(KafkaError, TimeoutError, OSError):
-                    await asyncio.wait_for(self._commit_done(consumer), 2)
-                with contextlib.suppress(KafkaError, TimeoutError, OSError):
-                    await asyncio.wait_for(consumer.stop(), 2)
+                await self._leave(consumer)
             await asyncio.sleep(1.0)
+
+    async def _leave(self, consumer: AIOKafkaConsumer) -> None:
+        for step in (self._commit_done(consumer), consumer.stop()):
+            with contextlib.suppress(KafkaError, TimeoutError, OSError):
+                async with asyncio.timeout(2):
+                    await step
 
     async def _read(self, consumer: AIOKafkaConsumer) -> None:
         ends = await self._assign(consumer)

@@ -9,7 +9,6 @@ from collections.abc import AsyncIterator
 import httpx
 import uvicorn
 from fastapi import FastAPI
-
 from safactory.testkit.ports import free_port
 
 START_S = 30.0
@@ -36,15 +35,14 @@ async def served(app: FastAPI, *, until_ready: bool = True) -> AsyncIterator[str
 async def _ready(url: str, path: str, task: asyncio.Task[None]) -> None:
     deadline = asyncio.get_running_loop().time() + START_S
     answer = "no answer"
-    async with httpx.AsyncClient() as client:
-        while asyncio.get_running_loop().time() < deadline:
-            if task.done():
-                task.result()
-                raise RuntimeError("the application stopped while it started")
-            with contextlib.suppress(httpx.HTTPError):
-                response = await client.get(url + path)
-                if response.status_code == 200:
-                    return
-                answer = response.text
-            await asyncio.sleep(0.05)
+    while asyncio.get_running_loop().time() < deadline:
+        if task.done():
+            task.result()
+            raise RuntimeError("the application stopped while it started")
+        with contextlib.suppress(httpx.HTTPError):
+            response = await asyncio.to_thread(httpx.get, url + path)
+            if response.status_code == 200:
+                return
+            answer = response.text
+        await asyncio.sleep(0.05)
     raise RuntimeError(f"{url}{path} is not ready after {START_S:g} s: {answer}")

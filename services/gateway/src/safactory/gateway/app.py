@@ -28,6 +28,7 @@ from safactory.infra.health import add_health
 from safactory.infra.objects import make_objects
 from safactory.infra.session_tokens import TokenSettings
 from safactory.infra.settings import BusSettings, ObjectSettings
+from safactory.infra.tasks import cancelled
 
 
 def create_app(
@@ -69,8 +70,7 @@ def create_app(
         yield
         gate.admission.draining = True
         await server.stop(2)
-        rebuilding.cancel()
-        await asyncio.gather(rebuilding, return_exceptions=True)
+        await cancelled(rebuilding)
         await weights.stop()
         await gate.relay.stop()
         await bus.stop()

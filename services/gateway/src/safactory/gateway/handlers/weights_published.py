@@ -11,6 +11,7 @@ from safactory.contracts.topics import WEIGHTS
 from safactory.contracts.weights import WeightsPublished
 from safactory.gateway.route_table import RouteTable
 from safactory.infra.settings import BusSettings
+from safactory.infra.tasks import cancelled
 
 logger = logging.getLogger(__name__)
 
@@ -37,10 +38,12 @@ class WeightsSubscription:
     async def stop(self) -> None:
         """Stop reading."""
         if self._task:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+            # A connection attempt that is cut leaves its socket open: give it a moment to come through.
+            await asyncio.wait({self._task}, timeout=RETRY_S)
+        await cancelled(self._task)
         with contextlib.suppress(Exception):
-            await asyncio.wait_for(self._broker.stop(), 2)
+            async with asyncio.timeout(2):
+                await self._broker.stop()
 
     async def handle(self, message: KafkaMessage) -> None:
         """Apply one event; the newest state of each replica wins."""
