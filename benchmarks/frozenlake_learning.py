@@ -49,11 +49,11 @@ class Game:
         words = []
         for row in range(SIZE):
             cells = ["P" if (row, column) == self.at else self.cells[row][column] for column in range(SIZE)]
-            if PROMPT in "FK":
+            if PROMPT in "FKM":
                 words += cells
             elif PROMPT in "GHJ":
                 words += [("0", "1", "2")[row], *cells]
-            elif PROMPT in "AB":
+            elif PROMPT in "ABN":
                 words += ["row", *cells]
             elif PROMPT in "CD":
                 words += ["row", str(row), *cells]
@@ -64,10 +64,15 @@ class Game:
             words += ["player", "at", "row", str(self.at[0]), "column", str(self.at[1])]
         if PROMPT in "E":
             words += ["player", "at", str(self.at[0]), str(self.at[1])]
+        if PROMPT in "NM":
+            for word, (down, right) in STEP_OF.items():
+                near = (self.at[0] + down, self.at[1] + right)
+                inside = 0 <= near[0] < SIZE and 0 <= near[1] < SIZE
+                words += [word, self.cells[near[0]][near[1]] if inside else "W"]
         if PROMPT in "HK":
-            words += [str(self.at[0]*3 + self.at[1])]
+            words += [str(self.at[0] * 3 + self.at[1])]
         if PROMPT == "J":
-            words = [str(self.at[0]*3 + self.at[1])] + words
+            words = [str(self.at[0] * 3 + self.at[1])] + words
         return " ".join(words)
 
     def move(self, word: str, distance: dict[tuple[int, int], int]) -> None:
@@ -188,7 +193,8 @@ def learn(options: argparse.Namespace, seed: int) -> list[float]:
         model = transformers.AutoModelForCausalLM.from_pretrained(folder)
         tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     train, held_out = layouts()
-    optimiser = make_optimiser(model, OptimiserSettings(lr=options.lr, beta2=options.beta2))
+    recipe = OptimiserSettings(lr=options.lr, beta2=options.beta2, grad_clip=options.grad_clip, passes=options.passes)
+    optimiser = make_optimiser(model, recipe)
     loss = LossSettings(entropy_coef=options.entropy, advantage=options.advantage)
     versions = collections.deque([copy.deepcopy(model).eval()], maxlen=options.lag + 1)
     feed = tasks(train, seed)
@@ -205,18 +211,24 @@ def learn(options: argparse.Namespace, seed: int) -> list[float]:
         if len(groups) < options.groups:
             break
         batch = make_batch(groups, loss.advantage, 16384)
-        values = optimise(model, optimiser, batch, loss, passes=options.passes, grad_clip=options.grad_clip)
+        values = optimise(model, optimiser, batch, recipe, loss)
         versions.append(copy.deepcopy(model).eval())
         step += 1
         if options.verbose and step % 4 == 0:
             now = success(Player(model, tokenizer, 1), held_out, 0.2, 5)
-            print(f"  step {step} episodes {episodes} reward {values['reward_mean']:.2f} held-out {now:.2f} "
-                  f"entropy {values['entropy']:.2f} ratio {values['ratio_mean']:.2f} ess {values['ess_fraction']:.2f} "
-                  f"grad {values['grad_norm']:.2f} k3 {values['mismatch_k3']:.3f}", flush=True)
+            print(
+                f"  step {step} episodes {episodes} reward {values['reward_mean']:.2f} held-out {now:.2f} "
+                f"entropy {values['entropy']:.2f} ratio {values['ratio_mean']:.2f} ess {values['ess_fraction']:.2f} "
+                f"grad {values['grad_norm']:.2f} k3 {values['mismatch_k3']:.3f}",
+                flush=True,
+            )
     trained = success(Player(model, tokenizer, 1), train, 0.2, 5)
     after = [success(Player(model, tokenizer, 1), held_out, t, 20) for t in (1.0, 0.5, 0.2)]
-    print(f"seed {seed}: {step} steps, {episodes} episodes, {time.perf_counter() - began:.0f} s; held-out success "
-          f"{before:.2f} -> T=1 {after[0]:.2f}, T=.5 {after[1]:.2f}, T=.2 {after[2]:.2f}; training maps {trained:.2f}", flush=True)
+    print(
+        f"seed {seed}: {step} steps, {episodes} episodes, {time.perf_counter() - began:.0f} s; held-out success "
+        f"{before:.2f} -> T=1 {after[0]:.2f}, T=.5 {after[1]:.2f}, T=.2 {after[2]:.2f}; training maps {trained:.2f}",
+        flush=True,
+    )
     return [before, *after]
 
 
@@ -248,8 +260,10 @@ def main() -> None:
     results = [learn(options, seed) for seed in options.seeds]
     means = [sum(column) / len(column) for column in zip(*results, strict=True)]
     worst = [min(column) for column in zip(*results, strict=True)]
-    print(f"mean: before {means[0]:.2f}, T=1 {means[1]:.2f}, T=.5 {means[2]:.2f}, T=.2 {means[3]:.2f}; "
-          f"worst T=1 {worst[1]:.2f}, T=.5 {worst[2]:.2f}, T=.2 {worst[3]:.2f}")
+    print(
+        f"mean: before {means[0]:.2f}, T=1 {means[1]:.2f}, T=.5 {means[2]:.2f}, T=.2 {means[3]:.2f}; "
+        f"worst T=1 {worst[1]:.2f}, T=.5 {worst[2]:.2f}, T=.2 {worst[3]:.2f}"
+    )
 
 
 if __name__ == "__main__":

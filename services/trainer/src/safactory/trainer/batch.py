@@ -74,13 +74,13 @@ def make_batch(groups: Sequence[Sequence[RolloutSample]], kind: AdvantageKind, m
     sequences: list[TrainSequence] = []
     equal_groups = 0
     for group in groups:
-        advantage_of = advantages([sample.reward for sample in group], kind)
+        advantage_of = advantages([_reward(sample) for sample in group], kind)
         equal_groups += not any(advantage_of)
         for sample, advantage in zip(group, advantage_of, strict=True):
-            if sample.in_loss and math.isfinite(sample.reward) and len(group) > 1:
+            if sample.in_loss and math.isfinite(_reward(sample)):
                 sequences += (TrainSequence(sequence, advantage) for sequence in sample.sequences)
     trainable = [item for item in sequences if any(item.sequence.loss_mask[1:])]
-    rewards = [sample.reward for group in groups for sample in group]
+    rewards = [_reward(sample) for group in groups for sample in group]
     finite = [reward for reward in rewards if math.isfinite(reward)]
     return Batch(
         micro_batches=tuple(_micro_batch(rows) for rows in _cut(trainable, micro_batch_tokens)),
@@ -92,6 +92,11 @@ def make_batch(groups: Sequence[Sequence[RolloutSample]], kind: AdvantageKind, m
         missing_rewards=len(rewards) - len(finite),
         reward_mean=math.fsum(finite) / len(finite) if finite else 0.0,
     )
+
+
+def _reward(sample: RolloutSample) -> float:
+    """Return the reward, or NaN when how the sample ended says that it has none."""
+    return sample.reward if sample.reason.in_baseline else math.nan
 
 
 def _cut(sequences: Sequence[TrainSequence], tokens_max: int) -> Iterator[list[TrainSequence]]:

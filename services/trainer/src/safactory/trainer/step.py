@@ -56,13 +56,7 @@ def make_optimiser(model: nn.Module, settings: OptimiserSettings) -> torch.optim
 
 
 def optimise(
-    model: nn.Module,
-    optimiser: torch.optim.Optimizer,
-    batch: Batch,
-    loss: LossSettings,
-    *,
-    passes: int = 1,
-    grad_clip: float = 1.0,
+    model: nn.Module, adamw: torch.optim.AdamW, batch: Batch, optimiser: OptimiserSettings, loss: LossSettings
 ) -> dict[str, float]:
     """Change the model by one batch and return the step's metrics.
 
@@ -76,13 +70,13 @@ def optimise(
     with torch.no_grad():
         old = [logprobs_of(model, micro)[0] for micro in batch.micro_batches]
     tallies, norms = [], []
-    for _ in range(passes):
-        optimiser.zero_grad(set_to_none=True)
+    for _ in range(optimiser.passes):
+        adamw.zero_grad(set_to_none=True)
         tallies.append(accumulate(model, batch, old, loss))
-        norm = torch.nn.utils.clip_grad_norm_(model.parameters(), grad_clip)
+        norm = torch.nn.utils.clip_grad_norm_(model.parameters(), optimiser.grad_clip)
         if not torch.isfinite(norm):
             raise DivergedError(f"gradient norm is {float(norm)} over {batch.sampled_tokens} sampled tokens")
-        optimiser.step()
+        adamw.step()
         norms.append(float(norm))
     return _counts(batch) | _metrics(tallies, norms, batch.sampled_tokens)
 

@@ -1,0 +1,1 @@
+"""What the trainer does with each event: one file an event."""
