@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import math
 from collections.abc import AsyncIterator, Callable
@@ -9,29 +8,14 @@ from typing import Any
 
 import httpx
 import pytest
-import uvicorn
 from fastapi import FastAPI
 from openai import AsyncOpenAI
 from safactory.inference.app import create_app
 from safactory.inference.engine import Engine
 from safactory.inference.settings import InferenceSettings
+from safactory.testkit.app_server import served
 
 HELLO = [{"role": "user", "content": "row P F H"}]
-
-
-@contextlib.asynccontextmanager
-async def serving(app: FastAPI) -> AsyncIterator[str]:
-    """The application behind a real server on a free port."""
-    server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="warning", timeout_graceful_shutdown=1))
-    task = asyncio.create_task(server.serve())
-    while not server.started:
-        await asyncio.sleep(0.01)
-    port = server.servers[0].sockets[0].getsockname()[1]
-    try:
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        server.should_exit = True
-        await task
 
 
 @pytest.fixture
@@ -41,7 +25,7 @@ async def app(settings: InferenceSettings) -> FastAPI:
 
 @pytest.fixture
 async def client(app: FastAPI) -> AsyncIterator[httpx.AsyncClient]:
-    async with serving(app) as url, httpx.AsyncClient(base_url=url, timeout=30) as client:
+    async with served(app) as url, httpx.AsyncClient(base_url=url, timeout=30) as client:
         yield client
 
 

@@ -59,10 +59,11 @@ class GroupQueue:
         job[group_id] = group
         return True
 
-    def oldest(self, job_id: str, count: int) -> list[QueuedGroup]:
-        """Return the groups with the oldest weights, first come first; they go on waiting until `remove`."""
+    def trainable(self, job_id: str, current: WeightVersion, bound: int) -> list[QueuedGroup]:
+        """Return the groups that may be trained on now, oldest weights first; they go on waiting until `remove`."""
+        groups = self._waiting.get(job_id, {}).values()
         # sorted() keeps the order of arrival among equals.
-        return sorted(self._waiting.get(job_id, {}).values(), key=lambda group: group.oldest)[:count]
+        return sorted((g for g in groups if is_trainable(g.oldest, current, bound)), key=lambda group: group.oldest)
 
     def unfit(self, job_id: str, current: WeightVersion, bound: int) -> list[QueuedGroup]:
         """Return the groups that are too old, or claim to be newer than the trainer."""

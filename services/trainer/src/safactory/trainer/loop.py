@@ -93,9 +93,11 @@ class TrainingLoop:
         await self._forget_jobs_that_are_over()
         for job in self.jobs.active():
             await self._drop_unfit(job)
-            if self.queue.waiting(job.job_id) < job.spec.groups_per_step:
+            # Asked again after the drop: others may have come while it was being published.
+            fit = self.queue.trainable(job.job_id, self.version, job.spec.max_staleness)
+            if len(fit) < job.spec.groups_per_step:
                 continue
-            groups = self.queue.oldest(job.job_id, job.spec.groups_per_step)
+            groups = fit[: job.spec.groups_per_step]
             samples = await self._read(groups)
             if samples is not None:
                 await self._step(job, groups, samples)
