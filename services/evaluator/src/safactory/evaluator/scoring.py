@@ -7,6 +7,7 @@ turn out to be over. Each attempt that is given out gets exactly one reward even
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
 
@@ -63,10 +64,10 @@ class Scoring:
                 self._begin(self._score(attempt))
             for attempt in self._attempts.take_overdue(self._join_wait_s):
                 self._begin(self._give_up(attempt))
-            try:
-                await asyncio.wait_for(self._news.wait(), LOOK_EVERY_S)
-            except TimeoutError:
-                continue
+            # Not wait_for(), which in Python 3.11 can lose a cancellation that meets the event.
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_EVERY_S):
+                    await self._news.wait()
 
     async def end(self) -> None:
         """Stop; what is not published is scored again after the next start."""

@@ -5,7 +5,7 @@ Both cross the pipe between the evaluator and its scoring processes as JSON.
 
 from __future__ import annotations
 
-from pydantic import JsonValue
+from pydantic import ConfigDict, JsonValue
 from safactory.contracts.event import Model
 from safactory.contracts.runner import SimulationStartResult
 from safactory.contracts.trajectory import Trajectory
@@ -14,6 +14,9 @@ from safactory.evaluator.verdict import Verdict
 
 class ScoringCase(Model):
     """One attempt to be scored."""
+
+    # A NaN in a row reaches the evaluator as what it is, and not as null.
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="constants")
 
     evaluator_path: str
     """Absolute; empty when the environment has no evaluator."""

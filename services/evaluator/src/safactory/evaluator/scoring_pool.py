@@ -59,7 +59,8 @@ class ScoringProcess:
         """
         self._reader, self._writer = await asyncio.open_connection(sock=self._ours)
         try:
-            await asyncio.wait_for(self._answer(), START_TIMEOUT_S)
+            async with asyncio.timeout(START_TIMEOUT_S):
+                await self._answer()
         except (TimeoutError, OSError, asyncio.IncompleteReadError) as error:
             await self.kill()
             raise ServiceError(f"a scoring process did not start: {error!r}") from error
@@ -120,7 +121,8 @@ class ScoringPool:
             keep = False
             BUSY.inc()
             try:
-                answer = await asyncio.wait_for(process.score(case), case.timeout_s)
+                async with asyncio.timeout(case.timeout_s):
+                    answer = await process.score(case)
                 keep = process.sessions < self._settings.sessions_a_process and "MemoryError" not in answer.error
                 return answer, asyncio.get_running_loop().time() - started_s
             except TimeoutError:

@@ -45,7 +45,8 @@ class BoundedOutput:
         """Read what is left until the last writer is gone, or for so long, and close the pipe."""
         self.close_writer()
         try:
-            await asyncio.wait_for(self._at_end.wait(), within_s)
+            async with asyncio.timeout(within_s):
+                await self._at_end.wait()
         except TimeoutError:
             pass  # a process that escaped still holds the pipe; all that the runner wrote was read before
         finally:

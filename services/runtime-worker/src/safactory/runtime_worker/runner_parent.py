@@ -19,6 +19,9 @@ from dataclasses import dataclass
 from safactory.contracts.errors import ServiceError
 from safactory.runtime_worker import frames, linux_process
 
+END_WAIT_S = 2.0
+"""A parent that has not ended its runners by then is killed, and the kernel ends them."""
+
 _runs = itertools.count(1)
 
 
@@ -94,7 +97,8 @@ class RunnerParent:
             ServiceError: it cannot, or not in time; it is ended then.
         """
         try:
-            await asyncio.wait_for(asyncio.shield(self._ready), within_s)
+            async with asyncio.timeout(within_s):
+                await asyncio.shield(self._ready)
         except TimeoutError:
             await self.end()
             raise ServiceError(f"warm_up() of {self.runner_path} was not done after {within_s:g} s") from None
@@ -140,7 +144,8 @@ class RunnerParent:
         if self.alive:
             self._control.shutdown(socket.SHUT_WR)
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(asyncio.shield(self._reading), 2)
+                async with asyncio.timeout(END_WAIT_S):
+                    await asyncio.shield(self._reading)
         if self.alive:
             self.process.kill()
             await self._reading

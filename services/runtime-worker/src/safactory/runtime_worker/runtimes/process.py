@@ -85,11 +85,13 @@ class ProcessRuntime:
 
     async def _wait(self, parent: RunnerParent, runner: SpawnedRunner, left_s: float) -> tuple[int, bool]:
         try:
-            return await asyncio.wait_for(asyncio.shield(runner.ended), max(0.0, left_s)), False
+            async with asyncio.timeout(max(0.0, left_s)):
+                return await asyncio.shield(runner.ended), False
         except TimeoutError:
             await runner.signal(signal.SIGTERM)
             with contextlib.suppress(TimeoutError):
-                return await asyncio.wait_for(asyncio.shield(runner.ended), self._kill_grace_s), True
+                async with asyncio.timeout(self._kill_grace_s):
+                    return await asyncio.shield(runner.ended), True
             return await self._kill(parent, runner), True
         finally:
             if not runner.ended.done():
@@ -98,7 +100,8 @@ class ProcessRuntime:
     async def _kill(self, parent: RunnerParent, runner: SpawnedRunner) -> int:
         await runner.signal(signal.SIGKILL)
         try:
-            return await asyncio.wait_for(asyncio.shield(runner.ended), KILL_WAIT_S)
+            async with asyncio.timeout(KILL_WAIT_S):
+                return await asyncio.shield(runner.ended)
         except TimeoutError:
             await parent.end()
             raise
