@@ -39,6 +39,8 @@ TASKS = (
     "mini_sudoku",
 )
 """Short to state, with an answer that can be checked, and from easy to hard for a small model."""
+OPTIONS: dict[str, dict[str, object]] = {"fraction_simplification": {"styles": ("plain",)}}
+"""Where a task can ask for several notations of one answer, it asks for the plainest."""
 
 
 def main() -> None:
@@ -56,7 +58,7 @@ def main() -> None:
 
 
 def _rows(task: str, count: int, seed: int) -> list[str]:
-    entries = reasoning_gym.create_dataset(task, size=count, seed=seed)
+    entries = reasoning_gym.create_dataset(task, size=count, seed=seed, **OPTIONS.get(task, {}))
     return [
         json.dumps({"problem": entry["question"], "answer": entry["answer"], "metadata": entry["metadata"]}) + "\n"
         for entry in entries

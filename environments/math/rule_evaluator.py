@@ -55,13 +55,17 @@ def _fraction(answer: str, expected: str, row: dict[str, JsonValue]) -> float:
     if not isinstance(task, str):
         return float(same_mathematics(answer, expected))
     entry: dict[str, JsonValue] = {"question": row["problem"], "answer": expected, "metadata": metadata}
-    try:
-        score = float(_rule_of(task)(_plain(answer), entry))
-    except (ValueError, TypeError, ArithmeticError, LookupError, SyntaxError, AttributeError):
-        score = 0.0  # the tasks' rules raise on an answer that is not of their form
+    score = max(_by_rule(task, text, entry) for text in {answer, _plain(answer)})
     if score < 1.0 and _NUMBER.fullmatch(expected) and same_mathematics(answer, expected):
         return 1.0
     return score
+
+
+def _by_rule(task: str, answer: str, entry: dict[str, JsonValue]) -> float:
+    try:
+        return float(_rule_of(task)(answer, entry))
+    except (ValueError, TypeError, ArithmeticError, LookupError, SyntaxError, AttributeError):
+        return 0.0  # the tasks' rules raise on an answer that is not of their form
 
 
 def same_mathematics(answer: str, expected: str) -> bool:
