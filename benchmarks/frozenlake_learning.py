@@ -189,7 +189,7 @@ def tasks(maps: list[tuple[str, ...]], seed: int) -> Iterator[tuple[str, ...]]:
 def learn(options: argparse.Namespace, seed: int) -> list[float]:
     """Train once; return held-out success before, and after at each evaluation temperature."""
     with tempfile.TemporaryDirectory() as folder:
-        write_seed_model(Path(folder), seed=seed, init_std=options.init_std)
+        write_seed_model(Path(folder), seed=seed, init_std=options.init_std, embedding_std=options.embedding_std)
         model = transformers.AutoModelForCausalLM.from_pretrained(folder)
         tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     train, held_out = layouts()
@@ -247,9 +247,10 @@ def main() -> None:
     parser.add_argument("--partial", type=float, default=0.3, help="largest reward without success")
     parser.add_argument("--temperature", type=float, default=1.0)
     parser.add_argument("--lag", type=int, default=0, help="versions that the sampling model is behind")
-    parser.add_argument("--init-std", type=float, default=0.02)
+    parser.add_argument("--init-std", type=float, default=0.1)
+    parser.add_argument("--embedding-std", type=float, default=0.1)
     parser.add_argument("--verbose", action="store_true")
-    parser.add_argument("--prompt", default="A")
+    parser.add_argument("--prompt", default="N")
     parser.add_argument("--hole", action="store_true")
     options = parser.parse_args()
     global PROMPT, HOLE

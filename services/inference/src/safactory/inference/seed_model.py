@@ -12,6 +12,8 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
+from safactory.inference.model_config import ModelConfig
+
 FROZENLAKE_WORDS = (
     *("system", "user", "assistant"),
     *("up", "down", "left", "right"),
@@ -19,6 +21,7 @@ FROZENLAKE_WORDS = (
 )
 """The vocabulary of the FrozenLake text game."""
 
+CONTEXT_MAX = 512
 SPECIAL_TOKENS = ("<unk>", "<|im_start|>", "<|im_end|>")
 CHAT_TEMPLATE = (
     "{% for message in messages %}<|im_start|> {{ message['role'] }} {{ message['content'] }} <|im_end|> {% endfor %}"
@@ -32,15 +35,16 @@ def write_seed_model(
     seed: int = 0,
     words: Sequence[str] = FROZENLAKE_WORDS,
     shape: dict[str, int] | None = None,
-    init_std: float = 0.02,
+    init_std: float = 0.1,
+    embedding_std: float = 0.1,
 ) -> None:
     """Write config, weights and tokenizer; `shape` overrides fields of the Hugging Face config."""
     out_dir.mkdir(parents=True, exist_ok=True)
     vocabulary = [*SPECIAL_TOKENS, *dict.fromkeys(words)]
     config = _config(len(vocabulary), init_std) | dict(shape or {})
     _write_json(out_dir / "config.json", config)
-    _write_tokenizer(out_dir, vocabulary, _int_of(config, "max_position_embeddings"))
-    _write_weights(out_dir, config, seed)
+    _write_tokenizer(out_dir, vocabulary)
+    _write_weights(out_dir, ModelConfig.read(out_dir), (init_std, embedding_std), seed)
 
 
 def _config(vocab_size: int, init_std: float) -> dict[str, object]:
@@ -55,7 +59,7 @@ def _config(vocab_size: int, init_std: float) -> dict[str, object]:
         "num_key_value_heads": 2,
         "head_dim": 16,
         "hidden_act": "silu",
-        "max_position_embeddings": 512,
+        "max_position_embeddings": CONTEXT_MAX,
         "initializer_range": init_std,
         "rms_norm_eps": 1e-6,
         "rope_theta": 10000.0,
@@ -70,7 +74,7 @@ def _config(vocab_size: int, init_std: float) -> dict[str, object]:
     }
 
 
-def _write_tokenizer(out_dir: Path, vocabulary: list[str], length_max: int) -> None:
+def _write_tokenizer(out_dir: Path, vocabulary: list[str]) -> None:
     from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers
 
     tokenizer = Tokenizer(models.WordLevel({word: at for at, word in enumerate(vocabulary)}, unk_token="<unk>"))
@@ -80,7 +84,7 @@ def _write_tokenizer(out_dir: Path, vocabulary: list[str], length_max: int) -> N
     tokenizer.save(str(out_dir / "tokenizer.json"))
     settings = {
         "tokenizer_class": "PreTrainedTokenizerFast",
-        "model_max_length": length_max,
+        "model_max_length": CONTEXT_MAX,
         "unk_token": "<unk>",
         "eos_token": "<|im_end|>",
         "pad_token": "<|im_end|>",
@@ -91,45 +95,18 @@ def _write_tokenizer(out_dir: Path, vocabulary: list[str], length_max: int) -> N
     _write_json(out_dir / "generation_config.json", {"eos_token_id": vocabulary.index("<|im_end|>")})
 
 
-def _write_weights(out_dir: Path, config: dict[str, object], seed: int) -> None:
+def _write_weights(out_dir: Path, config: ModelConfig, stds: tuple[float, float], seed: int) -> None:
     import torch
+    from safactory.inference.model import parameter_shapes
     from safetensors.torch import save_file
 
     generator = torch.Generator().manual_seed(seed)
-    std = float(str(config["initializer_range"]))
-    shapes = {name: _int_of(config, name) for name in ("hidden_size", "intermediate_size", "head_dim", "vocab_size")}
-    hidden, inner, head = shapes["hidden_size"], shapes["intermediate_size"], shapes["head_dim"]
-    queries, keys = head * _int_of(config, "num_attention_heads"), head * _int_of(config, "num_key_value_heads")
-    tensors = {"model.embed_tokens.weight": (shapes["vocab_size"], hidden), "model.norm.weight": (hidden,)}
-    for layer in range(_int_of(config, "num_hidden_layers")):
-        block = f"model.layers.{layer}."
-        tensors |= {
-            f"{block}input_layernorm.weight": (hidden,),
-            f"{block}self_attn.q_proj.weight": (queries, hidden),
-            f"{block}self_attn.k_proj.weight": (keys, hidden),
-            f"{block}self_attn.v_proj.weight": (keys, hidden),
-            f"{block}self_attn.o_proj.weight": (hidden, queries),
-            f"{block}self_attn.q_norm.weight": (head,),
-            f"{block}self_attn.k_norm.weight": (head,),
-            f"{block}post_attention_layernorm.weight": (hidden,),
-            f"{block}mlp.gate_proj.weight": (inner, hidden),
-            f"{block}mlp.up_proj.weight": (inner, hidden),
-            f"{block}mlp.down_proj.weight": (hidden, inner),
-        }
-    if not config["tie_word_embeddings"]:
-        tensors["lm_head.weight"] = (shapes["vocab_size"], hidden)
-    save_file(
-        {
-            name: torch.ones(shape) if len(shape) == 1 else torch.randn(shape, generator=generator) * std
-            for name, shape in sorted(tensors.items())
-        },
-        str(out_dir / "model.safetensors"),
-        metadata={"format": "pt"},
-    )
-
-
-def _int_of(config: dict[str, object], name: str) -> int:
-    return int(str(config[name]))
+    init_std, embedding_std = stds
+    tensors = {}
+    for name, shape in sorted(parameter_shapes(config).items()):
+        std = embedding_std if name == "model.embed_tokens.weight" else init_std
+        tensors[name] = torch.ones(shape) if len(shape) == 1 else torch.randn(shape, generator=generator) * std
+    save_file(tensors, str(out_dir / "model.safetensors"), metadata={"format": "pt"})
 
 
 def _write_json(path: Path, value: dict[str, object]) -> None:
@@ -141,11 +118,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Write a small random Qwen3-shaped model directory.")
     parser.add_argument("out_dir", type=Path)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--init-std", type=float, default=0.02, help="standard deviation of the random matrices")
+    parser.add_argument("--init-std", type=float, default=0.1, help="standard deviation of the random matrices")
+    parser.add_argument("--embedding-std", type=float, default=0.1, help="the same of the embeddings")
     parser.add_argument("--words", type=Path, help="a file of words, one a line (default: the FrozenLake game's)")
     arguments = parser.parse_args()
     words = FROZENLAKE_WORDS if arguments.words is None else tuple(arguments.words.read_text().split())
-    write_seed_model(arguments.out_dir, seed=arguments.seed, words=words, init_std=arguments.init_std)
+    write_seed_model(
+        arguments.out_dir,
+        seed=arguments.seed,
+        words=words,
+        init_std=arguments.init_std,
+        embedding_std=arguments.embedding_std,
+    )
 
 
 if __name__ == "__main__":
