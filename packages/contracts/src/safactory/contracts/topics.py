@@ -20,6 +20,8 @@ from safactory.contracts.snapshots import SnapshotTaken
 from safactory.contracts.steps import StepRecorded
 from safactory.contracts.weights import WeightsPublished
 
+DEAD_LETTERS = ".dlq"
+
 
 class Topic(NamedTuple):
     """One stream of facts that are ordered per key."""
@@ -31,9 +33,9 @@ class Topic(NamedTuple):
     compacted: bool = False
 
     @property
-    def dead_letters(self) -> str:
+    def dead_letters(self) -> Topic:
         """Where records go that cannot be read or handled."""
-        return f"{self.name}.dlq"
+        return Topic(self.name + DEAD_LETTERS, self.key, 1)
 
 
 JOB = Topic("safactory.job.v1", "job_id", 1)

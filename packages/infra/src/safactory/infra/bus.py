@@ -218,5 +218,20 @@ def _new_topics(topic: Topic, settings: BusSettings) -> list[NewTopic]:
     replication = settings.replication_factor
     return [
         NewTopic(settings.topic_prefix + topic.name, topic.partitions, replication, topic_configs=config),
-        NewTopic(settings.topic_prefix + topic.dead_letters, 1, replication),
+        NewTopic(settings.topic_prefix + topic.dead_letters.name, 1, replication),
     ]
+
+
+async def cluster_id(settings: BusSettings) -> str:
+    """Return the broker's cluster id, which tells one life of an embedded broker from the next.
+
+    Raises:
+        KafkaError: the broker is away.
+    """
+    admin = AIOKafkaAdminClient(bootstrap_servers=settings.servers)
+    try:
+        await admin.start()
+        return str((await admin.describe_cluster())["cluster_id"]) + settings.topic_prefix
+    finally:
+        with contextlib.suppress(KafkaError, OSError):
+            await admin.close()

@@ -20,9 +20,10 @@ from typing import Literal
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from aiokafka.errors import KafkaError
 from pydantic import ValidationError
+from safactory.contracts.dead_letters import DeadLetter
 from safactory.contracts.errors import BusError, PoisonError, SafactoryError
 from safactory.contracts.event import Event
-from safactory.contracts.topics import EVENT_OF, Topic
+from safactory.contracts.topics import DEAD_LETTERS, EVENT_OF, Topic
 from safactory.infra.bus import Bus
 from safactory.infra.health import counter, gauge
 from safactory.infra.logs import log_context
@@ -210,7 +211,7 @@ class Consumer:
         failures = 0
         while True:
             try:
-                delivery = Delivery(_event_of(record, headers), record, mark, topic)
+                delivery = Delivery(_event_of(record, headers, topic), record, mark, topic)
                 with log_context(event_id=headers.get("ce_id", b"").decode()):
                     await self._handler(delivery)
             except Exception as error:  # noqa: BLE001  # whatever escapes a handler is classified here, once
@@ -264,8 +265,10 @@ class Consumer:
             self._committed.update(moved)
 
 
-def _event_of(record: ConsumerRecord, headers: Mapping[str, bytes]) -> Event:
-    kind = headers.get("ce_type", b"").decode()
+def _event_of(record: ConsumerRecord, headers: Mapping[str, bytes], topic: str) -> Event:
+    kind = headers.get("ce_type", b"").decode(errors="replace")
+    if topic.endswith(DEAD_LETTERS):
+        return _dead_letter(record, headers, kind)
     event_class = EVENT_OF.get(kind)
     if event_class is None:
         raise PoisonError(f"unknown event type {kind!r}: written by a newer service, or not by ours")
@@ -273,3 +276,18 @@ def _event_of(record: ConsumerRecord, headers: Mapping[str, bytes]) -> Event:
         return event_class.from_json(record.value or b"")
     except ValidationError as error:
         raise PoisonError(f"not a valid {kind}: {error.errors(include_url=False)[:3]}") from error
+
+
+def _dead_letter(record: ConsumerRecord, headers: Mapping[str, bytes], kind: str) -> DeadLetter:
+    text = {name: value.decode(errors="replace") for name, value in headers.items()}
+    return DeadLetter(
+        topic=text.get("dlq_topic", ""),
+        partition=int(text.get("dlq_partition", "-1")),
+        offset=int(text.get("dlq_offset", "-1")),
+        group=text.get("dlq_group", ""),
+        key=(record.key or b"").decode(errors="replace"),
+        kind=kind,
+        error=text.get("dlq_error", ""),
+        attempts=int(text.get("dlq_attempts", "0")),
+        value=(record.value or b"").decode(errors="replace"),
+    )
