@@ -40,7 +40,15 @@ say(total_reward=1.5, step_count=2, metrics={"left_s": left_s})
     ("body", "reason", "says"),
     [
         ("pass", EndReason.AGENT_ERROR, "printed no result"),
-        ("say(step_count=1)\nsay(step_count=2)", EndReason.AGENT_ERROR, "2 different results"),
+        ("say(step_count=1)\nsay(step_count=2)", EndReason.AGENT_ERROR, "two different results"),
+        ("for n in range(200_000): print(json.dumps({'session_id': n}))", EndReason.AGENT_ERROR, "two different"),
+        ("os.kill(os.getpid(), 40)", EndReason.AGENT_ERROR, "signal 40"),
+        (
+            "print(json.dumps({'session_id': os.environ['SAFACTORY_SESSION_ID'], 'error_text': 'a\\u2028b'}, "
+            "ensure_ascii=False))",
+            EndReason.SUCCEEDED,
+            "a\u2028b",
+        ),
         ("say(total_reward=float('nan'))", EndReason.AGENT_ERROR, "total_reward"),
         ("say(metrics={'loss': float('nan')})", EndReason.AGENT_ERROR, "not plain JSON"),
         ("say(error_text='\\ud800')", EndReason.AGENT_ERROR, "not plain JSON"),

@@ -53,4 +53,4 @@ async def test_a_result_in_its_file_counts_like_a_printed_one(worker: Worker) ->
     outcome = await worker.run("print('thinking')\n" + write % result)
     assert (outcome.reason.value, outcome.result.step_count) == ("failed", 4)
     contradicting = await worker.run("say()\n" + write % result)
-    assert "2 different results" in contradicting.cause
+    assert "two different results" in contradicting.cause

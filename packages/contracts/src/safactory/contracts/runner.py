@@ -121,14 +121,16 @@ def parse_result(stdout: str, session_id: str) -> SimulationStartResult:
         RunnerError: there is none, more than one that differ, or one that is not valid or for another session.
     """
     found: list[dict[str, JsonValue]] = []
-    for line in [*stdout.splitlines(), stdout] if "\n" in stdout.strip() else [stdout]:
+    # Not splitlines(): a JSON string may hold a raw U+2028, which that takes for the end of a line.
+    for line in [*stdout.split("\n"), stdout] if "\n" in stdout.strip() else [stdout]:
         candidate = _json_object(line.strip().removeprefix(RESULT_PREFIX))
         if candidate is not None and "session_id" in candidate and candidate not in found:
             found.append(candidate)
+        if len(found) > 1:
+            # A flood of results must not be compared each with each.
+            raise RunnerError("printed two different results: print exactly one")
     if not found:
         raise RunnerError("printed no result: expected one JSON line with session_id and status on stdout")
-    if len(found) > 1:
-        raise RunnerError(f"printed {len(found)} different results: print exactly one")
     try:
         result = SimulationStartResult.model_validate(found[0])
     except ValidationError as error:

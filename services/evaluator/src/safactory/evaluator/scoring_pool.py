@@ -91,7 +91,8 @@ class ScoringProcess:
         self._writer.close()
         with contextlib.suppress(OSError):
             await self._writer.wait_closed()
-        return signal.Signals(-code).name if code < 0 else f"exit code {code}"
+        names = {number.value: number.name for number in signal.Signals}
+        return names.get(-code, f"signal {-code}") if code < 0 else f"exit code {code}"
 
     async def _answer(self) -> ScoringAnswer:
         header = await self._reader.readexactly(HEADER_BYTES)

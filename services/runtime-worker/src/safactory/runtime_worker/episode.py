@@ -12,7 +12,7 @@ import time
 
 from pydantic import ValidationError
 from safactory.contracts.endings import EndReason
-from safactory.contracts.errors import SafactoryError, ServiceError
+from safactory.contracts.errors import ObjectError, SafactoryError, ServiceError
 from safactory.contracts.rpc.v1 import leases_pb2 as pb
 from safactory.contracts.runner import LaunchSpec, RunOutcome, SimulationStartRequest
 from safactory.contracts.snapshots import SnapshotTaken
@@ -21,7 +21,7 @@ from safactory.infra.bus import Bus
 from safactory.infra.health import counter
 from safactory.infra.objects import Objects
 from safactory.runtime_worker.outcome import outcome_of
-from safactory.runtime_worker.runtimes.base import RunnerStart, Runtime
+from safactory.runtime_worker.runtimes.base import RunnerExit, RunnerStart, Runtime
 from safactory.runtime_worker.session_folder import SessionFolder, WorkerFolder
 from safactory.runtime_worker.settings import RuntimeWorkerSettings
 from safactory.runtime_worker.snapshot import take_snapshot
@@ -53,7 +53,8 @@ class EpisodeRunner:
             return _could_not(f"the lease cannot be read: {error.errors(include_url=False)[0]}")
         folder = self._folders.session(lease.session_id, lease.attempt, lease.fence)
         try:
-            return await self._run_in(folder, lease, launch, request)
+            with boundary(ServiceError, "the worker failed"):
+                return await self._run_in(folder, lease, launch, request)
         except SafactoryError as error:
             return _could_not(str(error))
         finally:
@@ -70,7 +71,8 @@ class EpisodeRunner:
         start = RunnerStart(launch, folder, variables, request.deadline_unix_s)
         with boundary(ServiceError, "the runner could not be started"):
             ended = await self._runtime.run(start)
-        outcome = outcome_of(ended, launch, lease.session_id, folder.result_text())
+        # In a thread: reading megabytes of a stranger's JSON must not hold up the heartbeats.
+        outcome = await asyncio.to_thread(_outcome, ended, launch, lease.session_id, folder)
         if not launch.workdir and self._settings.snapshot_bytes_max:
             await self._keep(folder, lease)
         return outcome
@@ -79,13 +81,14 @@ class EpisodeRunner:
         """Snapshot the working folder; a snapshot that cannot be taken changes no outcome."""
         if not any(folder.work.iterdir()):
             return
-        snapshot = await asyncio.to_thread(take_snapshot, folder.work, self._settings.snapshot_bytes_max)
-        if snapshot.archive is None:
-            if snapshot.files:
-                SNAPSHOTS.labels("too_large").inc()
-                logger.warning("no snapshot of %d bytes in %d files", snapshot.content_bytes, snapshot.files)
-            return
         try:
+            with boundary(ObjectError, "the working folder could not be read"):
+                snapshot = await asyncio.to_thread(take_snapshot, folder.work, self._settings.snapshot_bytes_max)
+            if snapshot.archive is None:
+                if snapshot.files:
+                    SNAPSHOTS.labels("too_large").inc()
+                    logger.warning("no snapshot of %d bytes in %d files", snapshot.content_bytes, snapshot.files)
+                return
             ref = await self._objects.put(snapshot.archive, prefix="snapshots")
             await self._bus.publish(
                 SnapshotTaken(
@@ -103,6 +106,10 @@ class EpisodeRunner:
             logger.error("the snapshot is lost: %s", error)
         else:
             SNAPSHOTS.labels("taken").inc()
+
+
+def _outcome(ended: RunnerExit, launch: LaunchSpec, session_id: str, folder: SessionFolder) -> RunOutcome:
+    return outcome_of(ended, launch, session_id, folder.result_text())
 
 
 def _could_not(cause: str) -> RunOutcome:

@@ -86,8 +86,10 @@ class LeaseLoop:
                 self._slot_free.clear()
                 await self._slot_free.wait()
                 continue
+            # The first answer tells that the scheduler is there, so it is not waited for until there is work.
+            wait_s = self._settings.acquire_wait_s if self._client.connected else 0.0
             try:
-                leases = await self._client.acquire(self._settings.slots, free, self._settings.acquire_wait_s, RUNTIMES)
+                leases = await self._client.acquire(self._settings.slots, free, wait_s, RUNTIMES)
             except ServiceError as error:
                 failures += 1
                 logger.warning("no leases: %s", error)

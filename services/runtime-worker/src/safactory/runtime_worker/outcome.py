@@ -48,8 +48,8 @@ def _judge(
         cause = f"the runner was killed at its deadline after {ended.wall_s:.1f} s: raise session_timeout_s or mend it"
         return EndReason.TIMEOUT, cause, None
     if ended.exit_code < 0:
-        name = signal.Signals(-ended.exit_code).name
-        return EndReason.AGENT_ERROR, f"the runner was ended by {name}{_last_words(ended)}", None
+        cause = f"the runner was ended by {_signal_name(-ended.exit_code)}{_last_words(ended)}"
+        return EndReason.AGENT_ERROR, cause, None
     if launch.result_mode == "exit_code" and ended.exit_code < SHELL_CODES_FROM:
         return (EndReason.SUCCEEDED if ended.exit_code == 0 else EndReason.FAILED), "", None
     if ended.exit_code != 0:
@@ -89,6 +89,13 @@ def _one_line(text: str) -> str:
 
 def _hit_token_limit(result: SimulationStartResult) -> bool:
     return any(str(result.metrics.get(name)) in _TOKEN_LIMITS for name in ("truncate_reason", "finish_reason"))
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"  # most real-time signals have no name
 
 
 def _cut(ended: RunnerExit, launch: LaunchSpec) -> str:
