@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from safactory.contracts.endings import EndReason
 from safactory.contracts.event import Event
+from safactory.contracts.sessions import CallError
 from safactory.evaluator.attempts import Attempts
 from safactory.evaluator.inbox import make_inbox
 
@@ -63,6 +64,19 @@ async def test_an_attempt_without_a_model_call_is_not_scored(records: Records) -
     await deliver(attempts, records, records.queued(), records.finished(), records.sealed(0))
     assert attempts.take_ready() == attempts.take_overdue(0) == []
     assert records.committed() == {"session": 3}
+
+
+@pytest.mark.parametrize("reversed_order", [False, True])
+async def test_a_run_that_stopped_over_a_failed_model_call_is_not_scored(
+    records: Records, reversed_order: bool
+) -> None:
+    attempts = Attempts()
+    failed = CallError(http_status=502, message="the model is away")
+    over = [records.finished(reason=EndReason.FAILED), records.sealed(1, last_error=failed)]
+    await deliver(attempts, records, records.queued(), records.step(1))
+    await deliver(attempts, records, *(reversed(over) if reversed_order else over))
+    assert attempts.take_ready() == attempts.take_overdue(0) == []
+    assert records.committed() == {"session": 3, "step": 1}
 
 
 async def test_a_truncated_attempt_is_scored(records: Records) -> None:

@@ -3,7 +3,7 @@
 An attempt is ready when its runner finished for a reason that is scored, the gateway sealed it, and every step up to
 the seal is there. Its records stay uncommitted until its session ends or a newer attempt begins, so after a restart an
 attempt is found whole again, or ended; scoring one twice repeats the same fact. What can never be scored is let go at
-once: other endings, and attempts without a model call.
+once: other endings, attempts without a model call, and those that stopped because their last model call failed.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from safactory.contracts.endings import EndReason
 from safactory.contracts.sessions import SessionEnded, SessionFinished, SessionQueued, SessionSealed
 from safactory.contracts.steps import StepRecorded
 from safactory.infra.health import counter, gauge
@@ -23,6 +24,10 @@ CLOSED = counter("evaluator_closed_attempts", "Attempts whose records were let g
 
 CLOSED_SESSIONS_MAX = 100_000
 """Sessions remembered as over; a late record of an older one is held until the next start, which harms nothing."""
+
+
+_BLAMED_ON_THE_MODEL = (EndReason.SUCCEEDED, EndReason.FAILED)
+"""Outcomes that say nothing of the agent when its last model call failed; the scheduler runs such sessions again."""
 
 
 class Hold(Protocol):
@@ -132,7 +137,11 @@ class Attempts:
         return attempt
 
     def _note_over(self, attempt: Attempt) -> None:
-        if attempt.finished and attempt.sealed and attempt.over_at_s is None:
+        if not attempt.finished or not attempt.sealed or attempt.over_at_s is not None:
+            return
+        if attempt.sealed.last_error and attempt.finished.outcome.reason in _BLAMED_ON_THE_MODEL:
+            self._close(attempt.session_id, attempt.number, "gateway_error")
+        else:
             attempt.over_at_s = time.monotonic()
             self._over[attempt.session_id] = attempt
 
