@@ -97,7 +97,7 @@ class Environment:
     def rows(self, file: str) -> list[Body]:
         return [json.loads(line) for line in (self.folder / "datasets" / file).read_text().splitlines()]
 
-    def run(self, model: Model, row: Body, **request_fields: Any) -> SimulationStartResult:  # noqa: ANN401
+    def run(self, model: Model, row: Body, **request_fields: Any) -> SimulationStartResult:
         """Run the runner as a script and return its one result."""
         url = f"http://127.0.0.1:{model.port}/v1/sessions"
         request = SimulationStartRequest(

@@ -19,7 +19,7 @@ Model = Any
 LAKE = ["SFF", "FHF", "FFG"]
 
 
-def walk(*words: str) -> Any:  # noqa: ANN401
+def walk(*words: str) -> Any:
     """Answer with these words in turn."""
     left = iter(words)
     return lambda _: next(left)
@@ -102,7 +102,7 @@ def test_the_replay_agrees_with_gymnasium_on_every_walk(frozenlake: Environment)
         env.close()
 
 
-def played(env: Any, actions: list[int]) -> list[tuple[int, int]]:  # noqa: ANN401
+def played(env: Any, actions: list[int]) -> list[tuple[int, int]]:
     """Return where gymnasium's player stood."""
     state, _ = env.reset()
     places = [divmod(int(state), 3)]
