@@ -29,8 +29,6 @@ from safactory.trainer.step import make_optimiser, optimise
 
 SIZE = 3
 MOVES_MAX = 6
-PROMPT = "A"
-HOLE = False
 HELD_OUT = 11
 STEP_OF = {"up": (-1, 0), "down": (1, 0), "left": (0, -1), "right": (0, 1)}
 
@@ -46,33 +44,15 @@ class Game:
     outcome: str = ""
 
     def prompt(self) -> str:
+        """The map with the player in it, then what lies in each direction."""
         words = []
         for row in range(SIZE):
             cells = ["P" if (row, column) == self.at else self.cells[row][column] for column in range(SIZE)]
-            if PROMPT in "FKM":
-                words += cells
-            elif PROMPT in "GHJ":
-                words += [("0", "1", "2")[row], *cells]
-            elif PROMPT in "ABN":
-                words += ["row", *cells]
-            elif PROMPT in "CD":
-                words += ["row", str(row), *cells]
-            elif PROMPT in "E":
-                for c in range(SIZE):
-                    words += [str(row), str(c), cells[c]]
-        if PROMPT in "BD":
-            words += ["player", "at", "row", str(self.at[0]), "column", str(self.at[1])]
-        if PROMPT in "E":
-            words += ["player", "at", str(self.at[0]), str(self.at[1])]
-        if PROMPT in "NM":
-            for word, (down, right) in STEP_OF.items():
-                near = (self.at[0] + down, self.at[1] + right)
-                inside = 0 <= near[0] < SIZE and 0 <= near[1] < SIZE
-                words += [word, self.cells[near[0]][near[1]] if inside else "W"]
-        if PROMPT in "HK":
-            words += [str(self.at[0] * 3 + self.at[1])]
-        if PROMPT == "J":
-            words = [str(self.at[0] * 3 + self.at[1])] + words
+            words += ["row", *cells]
+        for word, (down, right) in STEP_OF.items():
+            near = (self.at[0] + down, self.at[1] + right)
+            inside = 0 <= near[0] < SIZE and 0 <= near[1] < SIZE
+            words += [word, self.cells[near[0]][near[1]] if inside else "W"]
         return " ".join(words)
 
     def move(self, word: str, distance: dict[tuple[int, int], int]) -> None:
@@ -155,13 +135,14 @@ def reward(game: Game, partial: float) -> float:
     if game.outcome == "goal":
         return 1.0
     start = distances(game.cells)[0, 0]
-    return 0.0 if game.outcome == "hole" and not HOLE else partial * max(start - game.best, 0) / start
+    return 0.0 if game.outcome == "hole" else partial * max(start - game.best, 0) / start
 
 
-def group(player: Player, cells: tuple[str, ...], options: argparse.Namespace) -> list[RolloutSample]:
-    games = [Game(cells) for _ in range(options.samples)]
+def play_groups(player: Player, maps: list[tuple[str, ...]], options: argparse.Namespace) -> list[list[RolloutSample]]:
+    """One group a map, all played at once."""
+    games = [Game(cells) for cells in maps for _ in range(options.samples)]
     sequences = player.play(games, options.temperature)
-    return [
+    samples = [
         RolloutSample(
             session_id=str(at),
             attempt=1,
@@ -172,6 +153,7 @@ def group(player: Player, cells: tuple[str, ...], options: argparse.Namespace) -
         )
         for at, game in enumerate(games)
     ]
+    return [samples[at : at + options.samples] for at in range(0, len(samples), options.samples)]
 
 
 def success(player: Player, maps: list[tuple[str, ...]], temperature: float, repeats: int) -> float:
@@ -204,10 +186,11 @@ def learn(options: argparse.Namespace, seed: int) -> list[float]:
     while True:
         groups: list[list[RolloutSample]] = []
         while len(groups) < options.groups and episodes < options.episodes:
-            made = group(Player(versions[0], tokenizer, hash((seed, episodes))), next(feed), options)
-            episodes += len(made)
-            if len({sample.reward for sample in made}) > 1:
-                groups.append(made)
+            maps = [next(feed) for _ in range(options.groups - len(groups))]
+            made = play_groups(Player(versions[0], tokenizer, hash((seed, episodes))), maps, options)
+            episodes += sum(map(len, made))
+            # As dataelf does: a group whose rewards are equal teaches nothing, but its episodes are spent.
+            groups += (group for group in made if len({sample.reward for sample in group}) > 1)
         if len(groups) < options.groups:
             break
         batch = make_batch(groups, loss.advantage, 16384)
@@ -236,26 +219,21 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--episodes", type=int, default=2600)
-    parser.add_argument("--groups", type=int, default=8, help="groups a step")
+    parser.add_argument("--groups", type=int, default=4, help="groups a step")
     parser.add_argument("--samples", type=int, default=8, help="episodes a group")
-    parser.add_argument("--passes", type=int, default=4)
-    parser.add_argument("--lr", type=float, default=2e-3)
+    parser.add_argument("--passes", type=int, default=8)
+    parser.add_argument("--lr", type=float, default=5e-4)
     parser.add_argument("--beta2", type=float, default=0.95)
     parser.add_argument("--grad-clip", type=float, default=1.0)
-    parser.add_argument("--entropy", type=float, default=0.01)
-    parser.add_argument("--advantage", default="group_centred")
+    parser.add_argument("--entropy", type=float, default=0.08)
+    parser.add_argument("--advantage", default="grpo")
     parser.add_argument("--partial", type=float, default=0.3, help="largest reward without success")
     parser.add_argument("--temperature", type=float, default=1.0)
-    parser.add_argument("--lag", type=int, default=0, help="versions that the sampling model is behind")
-    parser.add_argument("--init-std", type=float, default=0.1)
-    parser.add_argument("--embedding-std", type=float, default=0.1)
+    parser.add_argument("--lag", type=int, default=1, help="versions that the sampling model is behind")
+    parser.add_argument("--init-std", type=float, default=0.125)
+    parser.add_argument("--embedding-std", type=float, default=0.05)
     parser.add_argument("--verbose", action="store_true")
-    parser.add_argument("--prompt", default="N")
-    parser.add_argument("--hole", action="store_true")
     options = parser.parse_args()
-    global PROMPT, HOLE
-    HOLE = options.hole
-    PROMPT = options.prompt
     torch.set_num_threads(1)
     transformers.logging.disable_progress_bar()
     results = [learn(options, seed) for seed in options.seeds]

@@ -35,8 +35,8 @@ def write_seed_model(
     seed: int = 0,
     words: Sequence[str] = FROZENLAKE_WORDS,
     shape: dict[str, int] | None = None,
-    init_std: float = 0.1,
-    embedding_std: float = 0.1,
+    init_std: float = 0.125,
+    embedding_std: float = 0.05,
 ) -> None:
     """Write config, weights and tokenizer; `shape` overrides fields of the Hugging Face config."""
     out_dir.mkdir(parents=True, exist_ok=True)
@@ -118,8 +118,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Write a small random Qwen3-shaped model directory.")
     parser.add_argument("out_dir", type=Path)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--init-std", type=float, default=0.1, help="standard deviation of the random matrices")
-    parser.add_argument("--embedding-std", type=float, default=0.1, help="the same of the embeddings")
+    parser.add_argument("--init-std", type=float, default=0.125, help="standard deviation of the random matrices")
+    parser.add_argument("--embedding-std", type=float, default=0.05, help="the same of the embeddings")
     parser.add_argument("--words", type=Path, help="a file of words, one a line (default: the FrozenLake game's)")
     arguments = parser.parse_args()
     words = FROZENLAKE_WORDS if arguments.words is None else tuple(arguments.words.read_text().split())

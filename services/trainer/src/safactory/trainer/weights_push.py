@@ -8,6 +8,7 @@ at least one server has committed it.
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import time
 from collections.abc import Awaitable, Callable, Iterable
@@ -50,17 +51,21 @@ class WeightsPush:
     """Connections to the weights services of all model servers."""
 
     def __init__(self, addresses: Iterable[str], timeout_s: float) -> None:
-        self._channels = {address: grpc.aio.insecure_channel(address) for address in addresses}
-        self._stubs: dict[str, weights_pb2_grpc.WeightsAsyncStub] = {
+        self.addresses = list(addresses)
+        """The model servers."""
+        self._timeout_s = timeout_s
+
+    @functools.cached_property
+    def _channels(self) -> dict[str, grpc.aio.Channel]:
+        # A channel belongs to the event loop that runs when it is made, so none is made before the first call.
+        return {address: grpc.aio.insecure_channel(address) for address in self.addresses}
+
+    @functools.cached_property
+    def _stubs(self) -> dict[str, weights_pb2_grpc.WeightsAsyncStub]:
+        return {
             address: weights_pb2_grpc.WeightsStub(channel)  # type: ignore[misc]  # async by its channel
             for address, channel in self._channels.items()
         }
-        self._timeout_s = timeout_s
-
-    @property
-    def addresses(self) -> list[str]:
-        """The model servers."""
-        return list(self._stubs)
 
     async def close(self) -> None:
         """Close the connections."""
