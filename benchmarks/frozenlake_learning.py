@@ -178,9 +178,9 @@ def learn(options: argparse.Namespace, seed: int) -> list[float]:
     recipe = OptimiserSettings(lr=options.lr, beta2=options.beta2, grad_clip=options.grad_clip, passes=options.passes)
     optimiser = make_optimiser(model, recipe)
     loss = LossSettings(entropy_coef=options.entropy, advantage=options.advantage)
-    versions = collections.deque([copy.deepcopy(model).eval()], maxlen=options.lag + 1)
+    versions = collections.deque([copy.deepcopy(model)], maxlen=options.lag + 1)
     feed = tasks(train, seed)
-    before = success(Player(model.eval(), tokenizer, 1), held_out, 1.0, 20)
+    before = success(Player(model, tokenizer, 1), held_out, 1.0, 20)
     episodes = step = 0
     began = time.perf_counter()
     while True:
@@ -195,7 +195,7 @@ def learn(options: argparse.Namespace, seed: int) -> list[float]:
             break
         batch = make_batch(groups, loss.advantage, 16384)
         values = optimise(model, optimiser, batch, recipe, loss)
-        versions.append(copy.deepcopy(model).eval())
+        versions.append(copy.deepcopy(model))
         step += 1
         if options.verbose and step % 4 == 0:
             now = success(Player(model, tokenizer, 1), held_out, 0.2, 5)
@@ -235,7 +235,7 @@ def main() -> None:
     parser.add_argument("--verbose", action="store_true")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    transformers.logging.disable_progress_bar()
+    transformers.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     results = [learn(options, seed) for seed in options.seeds]
     means = [sum(column) / len(column) for column in zip(*results, strict=True)]
     worst = [min(column) for column in zip(*results, strict=True)]
