@@ -70,6 +70,6 @@ class RolloutDropped(Event):
     job_id: str
     environment: str
     reason: str
-    """`equal_rewards`, `too_few_samples`, `no_tokens`, `cancelled`."""
+    """`equal_rewards`, `too_few_samples`, `no_tokens`, `cancelled`; by the trainer `stale`, `unreadable`."""
     sample_count: int
     reward_mean: float | None = None

@@ -14,8 +14,11 @@ from safactory.infra.settings import LogSettings
 
 _context: contextvars.ContextVar[dict[str, str] | None] = contextvars.ContextVar("log_context", default=None)
 
-_QUIET = ("aiokafka", "httpx", "httpcore", "asyncio", "uvicorn.access", "uvicorn.error", "grpc", "faststream")
+_QUIET = ("aiokafka", "httpx", "httpcore", "uvicorn.access", "grpc", "faststream")
 """Libraries that repeat one failure many times a second; our own lines say it once."""
+
+_ERRORS_ONLY = ("asyncio", "uvicorn.error")
+"""What they say at this level is a failure that nobody else reports."""
 
 
 @contextlib.contextmanager
@@ -73,3 +76,5 @@ def setup_logs(service: str, settings: LogSettings | None = None) -> None:
     logging.basicConfig(level=settings.level.upper(), handlers=[handler], force=True)
     for name in _QUIET:
         logging.getLogger(name).setLevel(logging.CRITICAL)
+    for name in _ERRORS_ONLY:
+        logging.getLogger(name).setLevel(logging.ERROR)

@@ -8,17 +8,18 @@ class Watermark:
 
     def __init__(self, next_offset: int) -> None:
         self._open: dict[int, None] = {}
-        self._reached = next_offset
+        self.reached = next_offset
+        """The next offset to begin."""
 
     @property
     def next(self) -> int:
         """Everything below this is done."""
-        return next(iter(self._open), self._reached)
+        return next(iter(self._open), self.reached)
 
     def begin(self, offset: int) -> None:
         """An offset was taken up."""
         self._open[offset] = None
-        self._reached = max(self._reached, offset + 1)
+        self.reached = max(self.reached, offset + 1)
 
     def done(self, offset: int) -> None:
         """An offset needs no further work; saying so twice changes nothing."""

@@ -29,7 +29,8 @@ async def served(app: FastAPI, *, until_ready: bool = True) -> AsyncIterator[str
         yield url
     finally:
         server.should_exit = True
-        await asyncio.wait_for(task, 15)
+        async with asyncio.timeout(15):
+            await task
 
 
 async def _ready(url: str, path: str, task: asyncio.Task[None]) -> None:

@@ -40,7 +40,8 @@ class Recorder:
         """
         async with self._changed:
             try:
-                await asyncio.wait_for(self._changed.wait_for(lambda: len(self.of(kind)) >= count), timeout_s)
+                async with asyncio.timeout(timeout_s):
+                    await self._changed.wait_for(lambda: len(self.of(kind)) >= count)
             except TimeoutError:
                 seen = sorted({type(event).__name__ for event in self.events})
                 raise AssertionError(f"{len(self.of(kind))} of {count} {kind.__name__}; saw {seen}") from None

@@ -90,7 +90,8 @@ async def _ledger(archive: Archive, bus: str) -> tuple[int, list[str]]:
 async def _dead_letters(archive: Archive, job_id: str) -> list[str]:
     rows = await archive.query(
         "SELECT topic, partition, offset, consumer_group, error FROM dead_letters FINAL "
-        "WHERE key = {job:String} OR key IN (SELECT toString(session_id) FROM session_events WHERE job_id = {job:String})",
+        "WHERE key = {job:String} OR key IN "
+        "(SELECT toString(session_id) FROM session_events WHERE job_id = {job:String})",
         {"job": job_id},
     )
     return [

@@ -8,7 +8,7 @@ from pydantic import JsonValue
 from safactory.contracts.event import Model
 from safactory.contracts.jobs import JobSpec, JobSubmitted
 from safactory.contracts.rewards import SCORE_MAX
-from safactory.dataelf.statistics import mean_ci95
+from safactory.contracts.statistics import mean_ci95
 from safactory.infra.archive import Archive
 
 ENDED = "SELECT * FROM session_events FINAL WHERE job_id = {job:String} AND type = 'session.ended'"

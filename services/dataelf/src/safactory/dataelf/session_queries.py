@@ -67,8 +67,9 @@ async def session_steps(archive: Archive, session_id: str) -> list[Facts]:
 async def session_rewards(archive: Archive, session_id: str) -> list[Facts]:
     """Return a session's rewards."""
     rows = await archive.query(
-        "SELECT attempt, scorer, scorer_version, toString(occurred_at) AS at, score, scored, raw_score, passed, reason, "
-        "error, artifacts, wall_s FROM rewards FINAL WHERE session_id = {session:UUID} ORDER BY attempt, occurred_at",
+        "SELECT attempt, scorer, scorer_version, toString(occurred_at) AS at, score, scored, raw_score, passed, "
+        "reason, error, artifacts, wall_s FROM rewards FINAL WHERE session_id = {session:UUID} "
+        "ORDER BY attempt, occurred_at",
         {"session": session_id},
     )
     return [_plain(row) for row in rows]

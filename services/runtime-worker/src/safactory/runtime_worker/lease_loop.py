@@ -44,6 +44,8 @@ class HeldLease:
     task: asyncio.Task[None]
     stopped: bool = False
     """Whether the scheduler has taken the lease back."""
+    reporting: bool = False
+    """Whether the runner has ended: from here on the scheduler may end the lease while its answer is on the way."""
 
 
 class LeaseLoop:
@@ -130,6 +132,7 @@ class LeaseLoop:
             await self._report(lease, outcome)
 
     async def _report(self, lease: pb.Lease, outcome: RunOutcome) -> None:
+        self._held[lease.lease_id].reporting = True
         failures = 0
         give_up_s = time.monotonic() + self._settings.shutdown_report_s
         while True:
@@ -166,6 +169,6 @@ class LeaseLoop:
                 logger.warning("no heartbeat: %s", error)
                 continue
             for lease_id in stop:
-                if (one := self._held.get(lease_id)) and not one.stopped:
+                if (one := self._held.get(lease_id)) and not one.stopped and not one.reporting:
                     one.stopped = True
                     one.task.cancel()

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Coroutine
 
 from safactory.contracts.endings import EndReason
 from safactory.contracts.jobs import JobCancelled, JobEnded, JobMode
@@ -44,6 +45,11 @@ class Finisher:
 
     async def finish(self, job: Job, session: Session, outcome: RunOutcome) -> None:
         """Take a worker's report; returns when it is durable, and goes on in the background."""
+        task = self._spawn(self._take_report(job, session, outcome), f"finish-{session.session_id}")
+        # A worker that hangs up in the middle must not leave a session that is finished and never sealed.
+        await asyncio.shield(task)
+
+    async def _take_report(self, job: Job, session: Session, outcome: RunOutcome) -> None:
         queued = session.queued
         await self._journal.record(
             SessionFinished(
@@ -59,9 +65,13 @@ class Finisher:
 
     def seal_later(self, job: Job, session: Session) -> None:
         """Seal a finished attempt, in the background."""
-        task = asyncio.create_task(self._seal(job, session), name=f"seal-{session.session_id}")
+        self._spawn(self._seal(job, session), f"seal-{session.session_id}")
+
+    def _spawn(self, work: Coroutine[None, None, None], name: str) -> asyncio.Task[None]:
+        task = asyncio.create_task(work, name=name)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
     async def score(self, reward: RewardScored) -> None:
         """Take an evaluator's verdict; one that comes before the seal waits for it."""

@@ -1,4 +1,4 @@
-"""Intervals. Pure."""
+"""Intervals, the same wherever a number is shown. Pure."""
 
 from __future__ import annotations
 

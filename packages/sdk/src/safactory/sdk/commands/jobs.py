@@ -1,0 +1,83 @@
+"""`jobs …` and `audit`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+from safactory.sdk import stack_file
+from safactory.sdk.client import Safactory
+from safactory.sdk.errors_shown import errors_shown
+from safactory.sdk.results_table import causes, results_table
+
+
+@contextmanager
+def connected(home: Path) -> Iterator[Safactory]:
+    """Yield a client of the running stack."""
+    with errors_shown():
+        urls = stack_file.require(home).plan.urls
+        with Safactory(urls["scheduler"], urls["dataelf"]) as client:
+            yield client
+
+
+def list_jobs(home: Path, *, as_json: bool) -> int:
+    """List the archive's jobs."""
+    with connected(home) as client:
+        rows = client.archived_jobs()
+    if as_json:
+        print(json.dumps(rows, indent=1))
+        return 0
+    table = Table("job", "submitted (UTC)", "state")
+    for row in rows:
+        table.add_row(str(row["job_id"]), str(row["submitted_at"]), str(row["state"]))
+    Console().print(table)
+    return 0
+
+
+def show(job_id: str, home: Path, *, as_json: bool) -> int:
+    """Show one job's results."""
+    with connected(home) as client:
+        results = client.results(job_id)
+    if as_json:
+        print(json.dumps(results, indent=1))
+        return 0
+    console = Console()
+    console.print(results_table(results))
+    for cause in causes(results):
+        console.print(f"without a score: {cause}", highlight=False)
+    return 0
+
+
+def cancel(job_id: str, home: Path) -> int:
+    """Stop one job."""
+    with connected(home) as client:
+        print(f"{job_id}: {client.cancel(job_id, 'cancelled by a person')['state']}")
+    return 0
+
+
+def resume(job_id: str, home: Path) -> int:
+    """Go on with one job."""
+    with connected(home) as client:
+        status = client.resume(job_id)
+        print(f"{job_id}: {status['state']}, {status['queued']} sessions queued")
+    return 0
+
+
+def audit(job_id: str, home: Path, *, as_json: bool) -> int:
+    """Check one job."""
+    with connected(home) as client:
+        answer = client.audit(job_id)
+    findings = answer["findings"]
+    found = [str(finding) for finding in findings] if isinstance(findings, list) else []
+    if as_json:
+        print(json.dumps(answer, indent=1))
+    else:
+        for finding in found:
+            print(f"SHORT {finding}")
+        sums = f"{answer['ended']} of {answer['planned']} sessions ended, {answer['steps']} steps"
+        print(f"{'incomplete' if found else 'complete'}: {sums}, {answer['ledger_records']} records in the ledger")
+    return int(bool(found))

@@ -1,0 +1,143 @@
+"""`Stack`: the processes of a plan, started in order, watched, and stopped together."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from safactory.contracts.errors import ServiceError
+from safactory.sdk.interrupts import StopFlag
+from safactory.sdk.linux_child import start_child
+from safactory.sdk.stack_plan import Process, StackPlan
+
+READY_S = 90.0
+TERM_S = 6.0
+"""Between SIGTERM and SIGKILL."""
+LOG_LINES = 15
+
+
+class Stack:
+    """A running stack; use it as a context manager, so that it never outlives its block."""
+
+    def __init__(self, plan: StackPlan, flag: StopFlag, say: Callable[[str], None]) -> None:
+        self.plan = plan
+        self._flag = flag
+        self._say = say
+        self._children: dict[str, subprocess.Popen[bytes]] = {}
+
+    def __enter__(self) -> Stack:
+        try:
+            self._start()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    @property
+    def pids(self) -> dict[str, int]:
+        """Process ids by name."""
+        return {name: child.pid for name, child in self._children.items()}
+
+    def check(self) -> None:
+        """Return when every process runs.
+
+        Raises:
+            ServiceError: one has ended; with the last lines of its log.
+        """
+        for name, child in self._children.items():
+            if child.poll() is not None:
+                raise ServiceError(
+                    f"{name} ended with status {child.returncode}; the end of {self._log(name)}:\n{self._tail(name)}"
+                )
+
+    def stop(self) -> None:
+        """End every process, the broker last, so that the others can still say their last word."""
+        children = dict(self._children)
+        broker = children.pop("broker", None)
+        _end(children.values())
+        if broker:
+            _end([broker])
+        self._children.clear()
+        shutil.rmtree(self.plan.home / "sessions", ignore_errors=True)
+
+    def _start(self) -> None:
+        started_s = time.monotonic()
+        (self.plan.home / "logs").mkdir(parents=True, exist_ok=True)
+        broker, *services = self.plan.processes
+        self._launch(broker)
+        self._until(lambda: _listens(broker.port), broker.name)
+        for process in services:
+            self._launch(process)
+        self._say(
+            f"starting {', '.join(process.name for process in self.plan.processes)} (logs in {self.plan.home / 'logs'})"
+        )
+        for process in services:
+            self._until(lambda process=process: _is_ready(process.ready_url), process.name)  # type: ignore[misc]
+        self._say(f"all ready after {time.monotonic() - started_s:.1f} s")
+
+    def _launch(self, process: Process) -> None:
+        log = self._log(process.name)
+        log.write_bytes(b"")
+        self._children[process.name] = start_child(process.command, process.env, log)
+
+    def _until(self, ready: Callable[[], bool], name: str) -> None:
+        deadline = time.monotonic() + READY_S
+        while not ready():
+            self.check()
+            if time.monotonic() > deadline:
+                raise ServiceError(f"{name} is not ready after {READY_S:g} s; the end of its log:\n{self._tail(name)}")
+            self._flag.sleep(0.05)
+
+    def _log(self, name: str) -> Path:
+        return self.plan.home / "logs" / f"{name}.log"
+
+    def _tail(self, name: str) -> str:
+        return "\n".join(self._log(name).read_text(errors="replace").splitlines()[-LOG_LINES:])
+
+
+def _end(children: Iterable[subprocess.Popen[bytes]]) -> None:
+    alive = [child for child in children if child.poll() is None]
+    for child in alive:
+        _signal(child, signal.SIGTERM)
+    deadline = time.monotonic() + TERM_S
+    for child in alive:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            child.wait(max(0.0, deadline - time.monotonic()))
+    for child in alive:
+        # The whole session: what a service started in its own session ends with it.
+        _signal(child, signal.SIGKILL)
+        child.wait()
+
+
+def _signal(child: subprocess.Popen[bytes], number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        if number is signal.SIGKILL:
+            os.killpg(child.pid, number)
+        else:
+            child.send_signal(number)
+
+
+def _listens(port: int) -> bool:
+    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 0.2):
+        return True
+    return False
+
+
+def _is_ready(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(url, timeout=1) as response:
+            return bool(response.status == 200)
+    except (OSError, urllib.error.URLError):
+        return False

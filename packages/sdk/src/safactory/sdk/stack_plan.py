@@ -1,0 +1,173 @@
+"""`plan_stack`: which processes a local stack has, on which ports, with which settings. Nothing is started here."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import sys
+import uuid
+from pathlib import Path
+
+import yaml
+from pydantic import BaseModel
+from safactory.infra.embedded_broker import broker_command
+from safactory.sdk.ports import claim, free_port
+
+SERVICES = ("gateway", "scheduler", "runtime-worker", "evaluator", "dataelf")
+"""Those that every stack has, beside the broker."""
+POLICY_SERVICES = ("inference", "trainer")
+"""Those of a stack that trains."""
+
+PASSED_ON = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE", "NEWCOMER_MARK")
+"""What a service gets of the caller's environment, beside its own variables: keys of other things stay out."""
+
+
+class Policy(BaseModel):
+    """The model that a stack serves and trains."""
+
+    model_dir: Path
+    name: str = "policy"
+    train: bool = True
+
+
+class Process(BaseModel):
+    """One process of a stack."""
+
+    name: str
+    command: list[str]
+    env: dict[str, str]
+    ready_url: str = ""
+    """Empty for the broker, whose port is tried."""
+    port: int
+
+
+class StackPlan(BaseModel):
+    """All of a local stack."""
+
+    home: Path
+    """Holds the archive, objects, logs and write-ahead files."""
+    token_key: str
+    processes: list[Process]
+    urls: dict[str, str]
+    """HTTP roots by service."""
+    bus_servers: str
+    weights_addresses: list[str]
+    routes: list[str]
+
+
+class _Ports:
+    """Ports by variable: `GATEWAY_PORT=8080` in the environment or `.env` fixes one, all others are free ones."""
+
+    def __init__(self, environment: dict[str, str]) -> None:
+        self._environment = environment
+        self._taken: set[int] = set()
+
+    def of(self, variable: str) -> int:
+        wanted = self._environment.get(variable, "")
+        return claim(int(wanted), variable) if wanted.isdigit() and int(wanted) else free_port(self._taken)
+
+
+def plan_stack(
+    home: Path, *, policy: Policy | None = None, overrides: dict[str, str] | None = None, slots: int | None = None
+) -> StackPlan:
+    """Lay out a stack in a folder.
+
+    Raises:
+        ConfigError: a port that was asked for is taken.
+    """
+    home = home.absolute()
+    environment = {**os.environ, **(overrides or {})}
+    ports = _Ports(environment)
+    broker = ports.of("BROKER_PORT")
+    http = {name: ports.of(f"{_variable(name)}_PORT") for name in (*SERVICES, *POLICY_SERVICES)}
+    grpc = {name: ports.of(f"{_variable(name)}_GRPC_PORT") for name in ("gateway", "scheduler", "inference")}
+    urls = {name: f"http://127.0.0.1:{port}" for name, port in http.items()}
+    key = environment.get("TOKEN_KEY") or secrets.token_hex(32)
+    routes = _write_routes(home, urls["inference"], grpc["inference"], policy)
+    own = {
+        "gateway": {"GATEWAY_GRPC_PORT": str(grpc["gateway"]), "GATEWAY_CONFIG": str(home / "gateway.yaml")},
+        "scheduler": {
+            "SCHEDULER_GRPC_PORT": str(grpc["scheduler"]),
+            "SCHEDULER_GATEWAY_URL": urls["gateway"],
+            "SCHEDULER_GATEWAY_GRPC": f"127.0.0.1:{grpc['gateway']}",
+        },
+        "runtime-worker": {
+            "RUNTIME_WORKER_SCHEDULER": f"127.0.0.1:{grpc['scheduler']}",
+            "RUNTIME_WORKER_FOLDER": str(home / "sessions"),
+            **({"RUNTIME_WORKER_SLOTS": str(slots)} if slots else {}),
+        },
+        "evaluator": {},
+        # It reads every topic and is in no hurry: fewer fetches leave more of a small machine to the others.
+        "dataelf": {"ARCHIVE_URL": f"chdb://{home}/archive", "BUS_FETCH_WAIT_MS": "200"},
+        "inference": {"INFERENCE_GRPC_PORT": str(grpc["inference"]), **_policy_env("INFERENCE", policy)},
+        "trainer": {
+            "TRAINER_ENGINES": f"127.0.0.1:{grpc['inference']}",
+            "TRAINER_CHECKPOINT__DIR": str(home / "checkpoints"),
+            "BUS_FETCH_WAIT_MS": "100",
+            **_policy_env("TRAINER", policy),
+        },
+    }
+    shared = {
+        "BUS_SERVERS": f"127.0.0.1:{broker}",
+        "BUS_WAL_DIR": str(home / "wal"),
+        "OBJECTS_URL": f"file://{home}/objects",
+        "TOKEN_KEY": key,
+        "LOG_FORMAT": environment.get("LOG_FORMAT", "text"),
+        "PYTHONUNBUFFERED": "1",
+        # One thread a process: two on two shared cores are slower than one.
+        "OMP_NUM_THREADS": "1",
+    }
+    names = [*SERVICES, *(["inference"] if policy else []), *(["trainer"] if policy and policy.train else [])]
+    processes = [_broker(broker)]
+    for name in names:
+        variables = _variables_of(name, environment) | shared | own[name]
+        variables[f"{_variable(name)}_PORT"] = str(http[name])
+        processes.append(
+            Process(
+                name=name,
+                command=[sys.executable, "-m", f"safactory.{name.replace('-', '_')}"],
+                env=variables,
+                ready_url=f"{urls[name]}/readyz",
+                port=http[name],
+            )
+        )
+    return StackPlan(
+        home=home,
+        token_key=key,
+        processes=processes,
+        urls={name: urls[name] for name in names},
+        bus_servers=f"127.0.0.1:{broker}",
+        weights_addresses=[f"127.0.0.1:{grpc['inference']}"] if policy else [],
+        routes=routes,
+    )
+
+
+def _broker(port: int) -> Process:
+    command = broker_command(port, f"stack-{uuid.uuid4().hex[:12]}")
+    return Process(name="broker", command=command, env={"PATH": os.environ.get("PATH", "")}, port=port)
+
+
+def _variables_of(name: str, environment: dict[str, str]) -> dict[str, str]:
+    """Return what a service may see of the environment: its own variables, and those of the shared parts."""
+    prefixes = (f"{_variable(name)}_", "BUS_", "OBJECTS_", "ARCHIVE_", "LOG_", "NEWCOMER_")
+    return {k: v for k, v in environment.items() if k in PASSED_ON or k.startswith(prefixes)}
+
+
+def _policy_env(prefix: str, policy: Policy | None) -> dict[str, str]:
+    if policy is None:
+        return {}
+    return {f"{prefix}_MODEL_DIR": str(policy.model_dir.absolute()), f"{prefix}_MODEL_NAME": policy.name}
+
+
+def _write_routes(home: Path, inference_url: str, weights_port: int, policy: Policy | None) -> list[str]:
+    routes: dict[str, object] = {}
+    if policy is not None:
+        upstream = {"base_url": f"{inference_url}/v1", "weights_address": f"127.0.0.1:{weights_port}"}
+        routes["default"] = {"upstreams": [upstream], "model": policy.name, "capture_tokens": True}
+    home.mkdir(parents=True, exist_ok=True)
+    (home / "gateway.yaml").write_text(yaml.safe_dump({"llm_routes": routes}))
+    return list(routes)
+
+
+def _variable(name: str) -> str:
+    return name.upper().replace("-", "_")
