@@ -50,14 +50,18 @@ def embedded_broker(port: int | None = None) -> Iterator[str]:
         process.wait()
 
 
-def wait_for_port(port: int) -> None:
-    """Return when somebody listens."""
-    deadline = time.monotonic() + START_S
+def wait_for_port(port: int, timeout_s: float = START_S) -> None:
+    """Return when somebody listens.
+
+    Raises:
+        RuntimeError: nobody does in time.
+    """
+    deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline:
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 0.2):
             return
         time.sleep(0.02)
-    raise RuntimeError(f"nothing listens on port {port} after {START_S:g} s")
+    raise RuntimeError(f"nothing listens on port {port} after {timeout_s:g} s")
 
 
 @pytest.fixture
