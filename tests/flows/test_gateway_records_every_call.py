@@ -53,8 +53,8 @@ class House:
     def client(self, api_key: str) -> openai.AsyncOpenAI:
         return openai.AsyncOpenAI(base_url=f"{self.url}/v1/sessions/{SESSION}", api_key=api_key, max_retries=0)
 
-    async def ask(self, text: str, **options: int) -> str | None:
-        async with self.client(token(**options)) as client:
+    async def ask(self, text: str, *, max_steps: int = -1) -> str | None:
+        async with self.client(token(max_steps)) as client:
             answer = await client.chat.completions.create(model="default", messages=[{"role": "user", "content": text}])
             return answer.choices[0].message.content
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import ClassVar, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from safactory.contracts.ids import derived_id
 
 
@@ -50,4 +50,8 @@ class Event(Model):
         Raises:
             pydantic.ValidationError: the value is not such an event.
         """
-        return cls.model_validate_json(value, extra="ignore")
+        try:
+            return cls.model_validate_json(value)
+        except ValidationError:
+            # Of a newer writer. Not the first try, because it also drops what open models, as a runner's result, carry.
+            return cls.model_validate_json(value, extra="ignore")

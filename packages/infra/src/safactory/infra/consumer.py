@@ -13,22 +13,19 @@ import asyncio
 import contextlib
 import logging
 import time
-import traceback
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Literal
 
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from aiokafka.errors import KafkaError
-from pydantic import ValidationError
-from safactory.contracts.dead_letters import DeadLetter
 from safactory.contracts.errors import BusError, PoisonError, SafactoryError
 from safactory.contracts.event import Event
-from safactory.contracts.topics import DEAD_LETTERS, EVENT_OF, Topic
+from safactory.contracts.topics import Topic
 from safactory.infra.bus import Bus
 from safactory.infra.health import counter, gauge
 from safactory.infra.logs import log_context
-from safactory.infra.outbox import Record
+from safactory.infra.record_reading import header, letter_of, read_record
 from safactory.infra.tasks import cancelled
 from safactory.infra.watermark import Watermark
 
@@ -228,16 +225,18 @@ class Consumer:
         return True
 
     async def _handle(self, tp: TopicPartition, record: ConsumerRecord) -> None:
-        mark = self._marks[tp]
+        topic = self._topics[tp.topic]
+        key = (record.key or b"").decode(errors="replace")
+        with log_context(event_id=header(record, "ce_id"), **{topic.key: key}):
+            await self._handle_until_done(self._marks[tp], record, topic.name)
+
+    async def _handle_until_done(self, mark: Watermark, record: ConsumerRecord, topic: str) -> None:
         mark.begin(record.offset)
-        topic = self._topics[tp.topic].name
-        headers = dict(record.headers)
         failures = 0
         while True:
             try:
-                delivery = Delivery(_event_of(record, headers, topic), record, mark, topic)
-                with log_context(event_id=headers.get("ce_id", b"").decode()):
-                    await self._handler(delivery)
+                delivery = Delivery(read_record(record, topic), record, mark, topic)
+                await self._handler(delivery)
             except Exception as error:  # noqa: BLE001  # whatever escapes a handler is classified here, once
                 failures += 1
                 retry = isinstance(error, SafactoryError) and error.retryable
@@ -258,18 +257,7 @@ class Consumer:
 
     async def _bury(self, record: ConsumerRecord, topic: str, error: Exception, attempts: int) -> None:
         logger.error("dead-lettering %s/%s@%s: %r", topic, record.partition, record.offset, error)
-        provenance = {
-            "dlq_topic": topic,
-            "dlq_partition": str(record.partition),
-            "dlq_offset": str(record.offset),
-            "dlq_timestamp_ms": str(record.timestamp),
-            "dlq_group": self._group,
-            "dlq_attempts": str(attempts),
-            "dlq_error": f"{type(error).__name__}: {error}"[:2000],
-            "dlq_trace": "".join(traceback.format_exception(error))[-4000:],
-        }
-        headers = (*record.headers, *((name, text.encode()) for name, text in provenance.items()))
-        letter = Record(f"{record.topic}.dlq", record.key or b"", record.value or b"", headers)
+        letter = letter_of(record, topic, self._group, error, attempts)
         while True:  # a record may leave its topic only when the dead-letter topic has it
             try:
                 await self._bus.send(letter)
@@ -287,31 +275,3 @@ class Consumer:
         if moved:
             await consumer.commit(moved)
             self._committed.update(moved)
-
-
-def _event_of(record: ConsumerRecord, headers: Mapping[str, bytes], topic: str) -> Event:
-    kind = headers.get("ce_type", b"").decode(errors="replace")
-    if topic.endswith(DEAD_LETTERS):
-        return _dead_letter(record, headers, kind)
-    event_class = EVENT_OF.get(kind)
-    if event_class is None:
-        raise PoisonError(f"unknown event type {kind!r}: written by a newer service, or not by ours")
-    try:
-        return event_class.from_json(record.value or b"")
-    except ValidationError as error:
-        raise PoisonError(f"not a valid {kind}: {error.errors(include_url=False)[:3]}") from error
-
-
-def _dead_letter(record: ConsumerRecord, headers: Mapping[str, bytes], kind: str) -> DeadLetter:
-    text = {name: value.decode(errors="replace") for name, value in headers.items()}
-    return DeadLetter(
-        topic=text.get("dlq_topic", ""),
-        partition=int(text.get("dlq_partition", "-1")),
-        offset=int(text.get("dlq_offset", "-1")),
-        group=text.get("dlq_group", ""),
-        key=(record.key or b"").decode(errors="replace"),
-        kind=kind,
-        error=text.get("dlq_error", ""),
-        attempts=int(text.get("dlq_attempts", "0")),
-        value=(record.value or b"").decode(errors="replace"),
-    )
