@@ -35,7 +35,7 @@ test: $(STAMP) lint  ## Lint, types, rules, unit tests, flows on the embedded br
 lint: $(STAMP)  ## ruff and mypy --strict
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy packages/*/src services/*/src tests benchmarks
+	$(BIN)/mypy packages/*/src services/*/src environments tests benchmarks
 
 unit rules flows e2e: $(STAMP)  ## One folder of tests
 	$(BIN)/python -m pytest -q tests/$@
