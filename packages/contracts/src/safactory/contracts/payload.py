@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Self
+
+from pydantic import model_validator
 from safactory.contracts.event import Model
 
 INLINE_BYTES_MAX = 32 * 1024
@@ -26,3 +29,9 @@ class Payload(Model):
 
     inline: str | None = None
     ref: ObjectRef | None = None
+
+    @model_validator(mode="after")
+    def _one(self) -> Self:
+        if (self.inline is None) == (self.ref is None):
+            raise ValueError("a payload has exactly one of inline and ref")
+        return self

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from safactory.contracts.errors import PoisonError
 from safactory.contracts.payload import INLINE_BYTES_MAX, Payload
 from safactory.infra.objects import Objects
 
@@ -22,11 +21,9 @@ async def unpack(objects: Objects, payload: Payload) -> str:
     """Return a payload's JSON text.
 
     Raises:
-        ObjectError: the store refused or did not answer.
-        PoisonError: the payload is empty.
+        ObjectError: the store refused or did not answer, or gave other bytes.
     """
     if payload.inline is not None:
         return payload.inline
-    if payload.ref is None:
-        raise PoisonError("the payload has neither inline text nor a reference")
+    assert payload.ref is not None, "a payload has one of the two"
     return (await objects.get(payload.ref)).decode()
