@@ -8,7 +8,7 @@ import logging
 
 from safactory.contracts.errors import SafactoryError
 from safactory.contracts.ids import new_session_id
-from safactory.contracts.jobs import JobMode
+from safactory.contracts.jobs import JobCancelled, JobMode
 from safactory.contracts.payload import Payload
 from safactory.contracts.rollouts import RolloutDropped, RolloutReady
 from safactory.contracts.sessions import SessionQueued
@@ -33,8 +33,6 @@ class Admitter:
         self._journal = journal
         self._objects = objects
         self._finisher = finisher
-        self.queued = asyncio.Event()
-        """Set whenever something may have come into a queue."""
         self._lock = asyncio.Lock()
 
     async def load_rows(self, job: Job) -> None:
@@ -46,6 +44,8 @@ class Admitter:
         for environment in job.spec.environments:
             text = (await self._objects.get(environment.tasks)).decode()
             job.rows[environment.name] = [json.loads(line) for line in text.splitlines()]
+        # What a restart found in the queues can be taken from now on.
+        self._journal.queued.set()
 
     async def pace_changed(self, event: RolloutReady | RolloutDropped | WeightsPublished) -> None:
         """Take note of how far the trainer is, and admit what now may be."""
@@ -61,11 +61,16 @@ class Admitter:
                 except SafactoryError as error:
                     logger.warning("job %s: admission failed, will be tried again: %s", job.spec.job_id, error)
 
+    async def cancel(self, job: Job, reason: str) -> None:
+        """Stop a job; what was planned and never queued is queued now, so that it has an ending too."""
+        async with self._lock:
+            await self._cancel(job, reason)
+
     async def _admit(self, job: Job) -> None:
         if job.ended or job.cancelled:
             return
         if job.spec.mode is JobMode.TRAIN and job.spec.training and job.steps_done >= job.spec.training.steps:
-            await self._finisher.cancel(job, "training is done")
+            await self._cancel(job, "training is done")
             return
         if not job.rows:
             await self.load_rows(job)
@@ -75,6 +80,16 @@ class Admitter:
                 break
             await self._queue(job, group)
         await self._finisher.end_job_if_done(job)
+
+    async def _cancel(self, job: Job, reason: str) -> None:
+        if job.cancelled or job.ended:
+            return
+        await self._journal.record(JobCancelled(job_id=job.spec.job_id, resumption=job.resumption, reason=reason))
+        while job.spec.mode is JobMode.EVALUATE and job.next_group is not None:
+            if not job.rows:
+                await self.load_rows(job)
+            await self._queue(job, job.next_group)
+        await self._finisher.end_waiting(job, reason)
 
     def _has_room(self, job: Job) -> bool:
         training = job.spec.training
@@ -89,7 +104,6 @@ class Admitter:
         task = await pack(self._objects, json.dumps(row, ensure_ascii=False), prefix="tasks")
         samples = missing_samples(job.groups.get(group.group_id), group, job)
         await self._journal.record(*(self._event(job, group, sample, task) for sample in samples))
-        self.queued.set()
 
     def _event(self, job: Job, group: PlannedGroup, sample: int, task: Payload) -> SessionQueued:
         environment = job.spec.environments[group.environment_index]

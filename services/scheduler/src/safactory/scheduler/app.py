@@ -55,13 +55,13 @@ def create_app(
     journal = Journal(book, bus)
     leases = LeaseBook(settings.lease_ttl_s)
     gateway = GatewayClient(settings.gateway_grpc, settings.seal_drain_s)
-    finisher = Finisher(journal, gateway, settings.reward_wait_s)
+    finisher = Finisher(journal, gateway, settings)
     admitter = Admitter(journal, objects, finisher)
     deadlines = Deadlines(journal, leases, admitter, finisher, settings.tick_s)
     rebuilt = asyncio.Event()
 
     consumer = Consumer(bus, "scheduler", [REWARD, ROLLOUT, WEIGHTS], _dispatch(finisher, admitter), start="beginning")
-    servicer = LeasesServicer(settings, secret, journal, leases, (admitter, finisher))
+    servicer = LeasesServicer(settings, secret, journal, leases, finisher)
 
     async def live() -> None:
         await rebuild(bus, book)
@@ -95,7 +95,7 @@ def create_app(
     app = FastAPI(title="Safactory scheduler", lifespan=lifespan)
     checks = {"bus": bus.check, "state": state_is_whole, "objects": objects.check}
     add_health(app, checks, lambda: facts(leases, len(book.jobs)))
-    app.include_router(job_routes(journal, objects, admitter, finisher, leases))
+    app.include_router(job_routes(journal, objects, admitter, leases))
     for error in (SafactoryError, NotFound, RequestValidationError):
         app.add_exception_handler(error, refused)
     return app

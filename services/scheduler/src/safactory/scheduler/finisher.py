@@ -11,7 +11,7 @@ import time
 from collections.abc import Coroutine
 
 from safactory.contracts.endings import EndReason
-from safactory.contracts.jobs import JobCancelled, JobEnded, JobMode
+from safactory.contracts.jobs import JobEnded, JobMode
 from safactory.contracts.rewards import RewardScored
 from safactory.contracts.runner import RunOutcome
 from safactory.contracts.sessions import SessionEnded, SessionFinished
@@ -21,6 +21,7 @@ from safactory.scheduler.ending import Ending, ending_of, scored_reason
 from safactory.scheduler.gateway_client import GatewayClient
 from safactory.scheduler.job_book import Job, Phase, Session
 from safactory.scheduler.journal import Journal
+from safactory.scheduler.settings import SchedulerSettings
 
 logger = logging.getLogger(__name__)
 
@@ -31,10 +32,11 @@ RETRIES = counter("scheduler_sessions_retried", "Attempts that were followed by 
 class Finisher:
     """Ends attempts."""
 
-    def __init__(self, journal: Journal, gateway: GatewayClient, reward_wait_s: float) -> None:
+    def __init__(self, journal: Journal, gateway: GatewayClient, settings: SchedulerSettings) -> None:
         self._journal = journal
         self._gateway = gateway
-        self._reward_wait_s = reward_wait_s
+        self._reward_wait_s = settings.reward_wait_s
+        self._retry_delay_s = settings.retry_delay_s
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def stop(self) -> None:
@@ -90,8 +92,9 @@ class Finisher:
         queued = session.queued
         if session.phase is Phase.ENDED:
             return
-        may_retry = ending.retry and queued.attempt < job.spec.attempts_max and not job.cancelled
-        if may_retry:
+        if ending.retry and queued.attempt < job.spec.attempts_max and not job.cancelled:
+            await asyncio.sleep(self._retry_delay_s * 4 ** (queued.attempt - 1))
+        if ending.retry and queued.attempt < job.spec.attempts_max and not job.cancelled:
             RETRIES.labels(ending.reason).inc()
             logger.info(
                 "session %s: attempt %s ended: %s: %s", queued.session_id, queued.attempt, ending.reason, ending.cause
@@ -119,11 +122,8 @@ class Finisher:
         await self._journal.record(event)
         await self.end_job_if_done(job)
 
-    async def cancel(self, job: Job, reason: str) -> None:
-        """Stop a job: what waits is over now, what runs is stopped, what ran is still scored."""
-        if job.cancelled or job.ended:
-            return
-        await self._journal.record(JobCancelled(job_id=job.spec.job_id, resumption=job.resumption, reason=reason))
+    async def end_waiting(self, job: Job, reason: str) -> None:
+        """End what waits in a cancelled job; what runs is stopped at the deadlines, what ran is still scored."""
         for session in [s for s in job.sessions.values() if s.phase is Phase.QUEUED]:
             await self.end(job, session, Ending(EndReason.CANCELLED, reason, False))
         await self.end_job_if_done(job)

@@ -106,6 +106,10 @@ class Job:
     ended: JobEnded | None = None
     resumption: str = ""
     admitting: bool = True
+    attempts_ended: int = 0
+    """Summed over the sessions that have an ending."""
+    retried: int = 0
+    retry_cause: str = ""
     score_sum: float = 0.0
     scored: int = 0
 
@@ -193,6 +197,7 @@ class JobBook:
             session.ended = event
             _move(job, session, Phase.ENDED)
             job.endings[event.reason] += 1
+            job.attempts_ended += event.attempt
             if event.score is not None:
                 job.score_sum, job.scored = job.score_sum + event.score, job.scored + 1
 
@@ -204,16 +209,25 @@ def _queue(job: Job, event: SessionQueued) -> None:
         job.phases[Phase.QUEUED] += 1
         _adopt(job, event)
     elif event.attempt > session.queued.attempt:
-        if session.ended is not None:
-            job.endings[session.ended.reason] -= 1
-            if session.ended.score is not None:
-                job.score_sum, job.scored = job.score_sum - session.ended.score, job.scored - 1
+        _forget_attempt(job, session)
         job.phases[session.phase] -= 1
         job.phases[Phase.QUEUED] += 1
         job.sessions[event.session_id] = Session(event)
     else:
         return
     job.queue.append(event.session_id)
+
+
+def _forget_attempt(job: Job, session: Session) -> None:
+    if session.ended is None:
+        job.retried += 1
+        error = session.sealed.last_error if session.sealed else None
+        job.retry_cause = error.message if error else session.outcome.cause if session.outcome else ""
+        return
+    job.endings[session.ended.reason] -= 1
+    job.attempts_ended -= session.ended.attempt
+    if session.ended.score is not None:
+        job.score_sum, job.scored = job.score_sum - session.ended.score, job.scored - 1
 
 
 def _adopt(job: Job, event: SessionQueued) -> None:

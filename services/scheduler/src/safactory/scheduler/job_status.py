@@ -26,6 +26,12 @@ class JobStatus(Model):
     """Sessions whose runner has ended and that have no ending yet."""
     ended: dict[str, int]
     """Sessions by EndReason."""
+    attempts: int
+    """Attempts of the sessions that have an ending: tells whether an archive has the newest of each."""
+    retried: int
+    """Attempts that failed and were followed by another."""
+    retry_cause: str
+    """Why, the last time."""
     scored: int
     mean_score: float | None
     """0–10, of all scored sessions so far."""
@@ -56,6 +62,9 @@ def status_of(job: Job, leases: LeaseBook) -> JobStatus:
         running=job.phases[Phase.LEASED],
         scoring=job.phases[Phase.FINISHED] + job.phases[Phase.SEALED],
         ended={reason.value: count for reason, count in job.endings.items() if count},
+        attempts=job.attempts_ended,
+        retried=job.retried,
+        retry_cause=job.retry_cause,
         scored=job.scored,
         mean_score=job.score_sum / job.scored if job.scored else None,
         groups={"admitted": len(job.groups), "ready": job.verdicts["ready"], "dropped": job.verdicts["dropped"]},

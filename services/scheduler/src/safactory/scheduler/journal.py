@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from safactory.contracts.event import Event
+from safactory.contracts.sessions import SessionQueued
 from safactory.infra.bus import Bus
 from safactory.scheduler.job_book import JobBook
 
@@ -15,6 +16,8 @@ class Journal:
     def __init__(self, book: JobBook, bus: Bus) -> None:
         self.book = book
         self._bus = bus
+        self.queued = asyncio.Event()
+        """Set whenever there may be something new for a worker to take."""
 
     async def record(self, *events: Event) -> None:
         """Apply events at once, so that nobody acts on a stale book, and return when they are durable.
@@ -24,4 +27,6 @@ class Journal:
         """
         for event in events:
             self.book.apply(event)
+        if any(isinstance(event, SessionQueued) for event in events):
+            self.queued.set()
         await asyncio.gather(*(self._bus.publish(event) for event in events))

@@ -14,7 +14,6 @@ from safactory.contracts.rpc.v1 import leases_pb2, leases_pb2_grpc
 from safactory.contracts.runner import RunOutcome
 from safactory.contracts.sessions import SessionLeased
 from safactory.infra.health import counter
-from safactory.scheduler.admitter import Admitter
 from safactory.scheduler.finisher import Finisher
 from safactory.scheduler.job_book import Job, Phase, Session
 from safactory.scheduler.journal import Journal
@@ -36,13 +35,13 @@ class LeasesServicer(leases_pb2_grpc.LeasesServicer):
         secret: str,
         journal: Journal,
         leases: LeaseBook,
-        parts: tuple[Admitter, Finisher],
+        finisher: Finisher,
     ) -> None:
         self._settings = settings
         self._secret = secret
         self._journal = journal
         self._leases = leases
-        self._admitter, self._finisher = parts
+        self._finisher = finisher
 
     async def Acquire(  # noqa: N802  # the stubs' name
         self, request: leases_pb2.AcquireRequest, context: Context
@@ -52,8 +51,8 @@ class LeasesServicer(leases_pb2_grpc.LeasesServicer):
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(request.wait_s):
                 while not self._waiting():
-                    self._admitter.queued.clear()
-                    await self._admitter.queued.wait()
+                    self._journal.queued.clear()
+                    await self._journal.queued.wait()
         self._leases.seen(request.worker_id, request.slots)
         granted = [self._grant(job, session, request.worker_id) for job, session in self._take(request.max_leases)]
         # Apply before the first await: no other worker may be given the same attempt.
@@ -89,12 +88,13 @@ class LeasesServicer(leases_pb2_grpc.LeasesServicer):
         return leases_pb2.CompleteResponse(accepted=True)
 
     def _waiting(self) -> bool:
-        return any(job.phases[Phase.QUEUED] > 0 and job.rows for job in self._journal.book.jobs.values())
+        jobs = self._journal.book.jobs.values()
+        return any(job.phases[Phase.QUEUED] > 0 and job.rows and not job.cancelled for job in jobs)
 
     def _take(self, count: int) -> list[tuple[Job, Session]]:
         """Take from the queues of all jobs in turn, so that no job waits for another to end."""
         taken: list[tuple[Job, Session]] = []
-        jobs = [job for job in self._journal.book.jobs.values() if job.queue and job.rows]
+        jobs = [job for job in self._journal.book.jobs.values() if job.queue and job.rows and not job.cancelled]
         while jobs and len(taken) < count:
             for job in list(jobs):
                 session = _next(job)

@@ -25,5 +25,7 @@ class SchedulerSettings(ServiceSettings):
     """How long the gateway waits for calls in flight when a session ends."""
     reward_wait_s: float = 120.0
     """From sealing to the score, queueing included, on top of the evaluation's own timeout."""
+    retry_delay_s: float = 1.0
+    """Between an attempt that failed and the second one; four times as long before the third."""
     tick_s: float = 0.5
     """Between two looks at deadlines."""

@@ -15,7 +15,6 @@ from safactory.contracts.jobs import JobRequest, JobResumed, JobSubmitted
 from safactory.contracts.topics import EVENT_OF
 from safactory.infra.objects import Objects
 from safactory.scheduler.admitter import Admitter
-from safactory.scheduler.finisher import Finisher
 from safactory.scheduler.job_book import Job, Session
 from safactory.scheduler.job_spec import resolve
 from safactory.scheduler.job_status import JobStatus, status_of
@@ -46,9 +45,7 @@ class NotFound(Exception):
     """No such job."""
 
 
-def job_routes(
-    journal: Journal, objects: Objects, admitter: Admitter, finisher: Finisher, leases: LeaseBook
-) -> APIRouter:
+def job_routes(journal: Journal, objects: Objects, admitter: Admitter, leases: LeaseBook) -> APIRouter:
     """Return the routes."""
     router = APIRouter()
     book = journal.book
@@ -75,7 +72,7 @@ def job_routes(
 
     @router.post("/v1/jobs/{job_id}/cancel")
     async def cancel(job_id: str, body: Annotated[Cancellation, Field(default_factory=Cancellation)]) -> JobStatus:
-        await finisher.cancel(find(job_id), body.reason)
+        await admitter.cancel(find(job_id), body.reason)
         return status_of(find(job_id), leases)
 
     @router.post("/v1/jobs/{job_id}/resume")
@@ -86,7 +83,6 @@ def job_routes(
         again = [session.queued for session in job.sessions.values() if _unfinished(session)]
         await journal.record(*(queued.model_copy(update={"attempt": queued.attempt + 1}) for queued in again))
         await admitter.admit_all()
-        admitter.queued.set()
         return status_of(job, leases)
 
     return router
