@@ -31,4 +31,7 @@ def wilson_ci95(count: int, fraction: float) -> tuple[float, float]:
     z2 = Z_95 * Z_95
     centre = (fraction + z2 / (2 * count)) / (1 + z2 / count)
     half = Z_95 / (1 + z2 / count) * math.sqrt(fraction * (1 - fraction) / count + z2 / (4 * count * count))
-    return max(0.0, centre - half), min(1.0, centre + half)
+    # Of none or all the interval ends exactly at 0 or 1; rounding would leave a trace there.
+    low = centre - half if fraction > 0 else 0.0
+    high = centre + half if fraction < 1 else 1.0
+    return max(0.0, low), min(1.0, high)

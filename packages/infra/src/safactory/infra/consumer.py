@@ -99,6 +99,8 @@ class Consumer:
         self._task: asyncio.Task[None] | None = None
         self._caught_up = asyncio.Event()
         self._connected = False
+        self._busy_s = time.monotonic()
+        """When the last record came or was handled."""
 
     async def start(self) -> None:
         """Begin to read, in the background."""
@@ -111,6 +113,11 @@ class Consumer:
     async def caught_up(self) -> None:
         """Return when every record that was there at the start has been handled."""
         await self._caught_up.wait()
+
+    async def quiet(self, quiet_s: float) -> None:
+        """Return when no record has come for this long, or the broker is away."""
+        while self._connected and (left_s := self._busy_s + quiet_s - time.monotonic()) > 0:
+            await asyncio.sleep(left_s)
 
     def check(self) -> None:
         """Return when the consumer reads.
@@ -165,6 +172,7 @@ class Consumer:
             for tp, records in batches.items():
                 for record in self._without_gap(consumer, tp, records):
                     await self._handle(tp, record)
+                    self._busy_s = time.monotonic()
             # An embedded broker reports the start of its last batch as the end, so an empty fetch must agree.
             if not batches and not self._caught_up.is_set() and await self._reached(consumer, ends):
                 self._caught_up.set()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -26,6 +27,10 @@ logger = logging.getLogger(__name__)
 
 MIGRATIONS = Path(__file__).parent / "migrations"
 RETRY_S = 1.0
+QUIET_S = 0.6
+"""At the stop: nothing has come for this long, so everything on the bus has been read."""
+DRAIN_S = 5.0
+"""The longest that the stop reads on; an embedded broker forgets what nobody has read by then."""
 STOP_S = 5.0
 """For the last batch; what the archive does not take by then is read again at the next start."""
 
@@ -52,8 +57,11 @@ class House:
         self._task = asyncio.create_task(self._live(), name="dataelf")
 
     async def stop(self) -> None:
-        """Stop reading, insert what is buffered, close."""
+        """Read to the end of what was written, insert what is buffered, close."""
         if self._consumer:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(DRAIN_S):
+                    await self._consumer.quiet(QUIET_S)
             await self._consumer.stop()
         if self._ingest and self._task:
             self._ingest.stop()

@@ -129,10 +129,14 @@ class Ingest:
             spans[delivery.topic, delivery.partition].append(delivery.offset)
         found: list[Row] = []
         for (topic, partition), offsets in spans.items():
-            first, end = self._next.get((topic, partition), 0), max(offsets) + 1
-            self._next[topic, partition] = end
+            # What a broker has dropped by age before the first look is not missing; what comes again counts once.
+            first = self._next.get((topic, partition), min(offsets))
+            new = {offset for offset in offsets if offset >= first}
+            if not new:
+                continue
+            end = self._next[topic, partition] = max(new) + 1
             place = {"bus": self._source.bus, "topic": topic, "partition": partition}
-            found.append(place | {"first": first, "next": end, "rows": len(offsets)})
+            found.append(place | {"first": first, "next": end, "rows": len(new)})
         return found
 
     async def _insert(self, table: str, rows: list[Row]) -> None:

@@ -40,6 +40,8 @@ class JobResults(Model):
     job_id: str
     ended: int
     planned: int
+    attempts: int
+    """Attempts of the ended sessions, summed: less than the scheduler's number means that endings are on their way."""
     environments: list[EnvironmentResult]
     causes: list[str]
     """The commonest causes of sessions without a score."""
@@ -73,7 +75,8 @@ async def job_spec(archive: Archive, job_id: str) -> JobSpec | None:
 async def job_results(archive: Archive, spec: JobSpec) -> JobResults:
     """Return the result table."""
     rows = await archive.query(
-        "SELECT environment, count() AS ended, countIf(scored = 1) AS n, avgIf(score, scored = 1) AS mean, "
+        "SELECT environment, count() AS ended, sum(attempt) AS attempts, "
+        "countIf(scored = 1) AS n, avgIf(score, scored = 1) AS mean, "
         "if(n > 1, varSampIf(score / 10, scored = 1), 0) AS variance, "
         "sum(prompt_tokens) AS prompt, sum(completion_tokens) AS completion "
         f"FROM ({LAST_ENDED}) GROUP BY environment",
@@ -93,6 +96,7 @@ async def job_results(archive: Archive, spec: JobSpec) -> JobResults:
         job_id=spec.job_id,
         ended=sum(_int(row["ended"]) for row in rows),
         planned=spec.planned,
+        attempts=sum(_int(row["attempts"]) for row in rows),
         environments=[
             _result(
                 environment.name,

@@ -53,7 +53,7 @@ def _add_jobs(router: APIRouter, house: House) -> None:
 
     @router.get("/jobs/{job_id}/audit")
     async def job_audit(job_id: str) -> Audit:
-        return await audit(house.archive, await spec_of(job_id), house.bus_id)
+        return await audit(house.archive, await spec_of(job_id))
 
 
 def _add_sessions(router: APIRouter, house: House) -> None:
