@@ -14,7 +14,7 @@ import logging
 from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.errors import KafkaError, for_code
-from safactory.contracts.errors import BusError
+from safactory.contracts.errors import BusError, PoisonError
 from safactory.contracts.event import Event
 from safactory.contracts.topics import TOPIC_OF, TOPICS, Topic, key_of
 from safactory.infra.health import counter, gauge
@@ -95,8 +95,12 @@ class Bus:
 
         Raises:
             BusError: neither the broker nor the local disk took it.
+            PoisonError: it is larger than a broker takes, and would block all that comes behind it.
         """
         record = record_of(event, self.source, self.settings)
+        if len(record.value) > self.settings.message_bytes_max:
+            limit = self.settings.message_bytes_max
+            raise PoisonError(f"{event.type} has {len(record.value)} bytes, over BUS_MESSAGE_BYTES_MAX ({limit})")
         # Behind a waiting record no later one may overtake it: order per key is a promise.
         if not self._outbox and self._up.is_set():
             try:

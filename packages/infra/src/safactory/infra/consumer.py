@@ -22,7 +22,7 @@ from aiokafka.errors import KafkaError
 from safactory.contracts.errors import BusError, PoisonError, SafactoryError
 from safactory.contracts.event import Event
 from safactory.contracts.topics import Topic
-from safactory.infra.bus import Bus
+from safactory.infra.bus import Bus, ensure_topics
 from safactory.infra.health import counter, gauge
 from safactory.infra.logs import log_context
 from safactory.infra.record_reading import header, letter_of, read_record
@@ -38,6 +38,7 @@ LAG_S = gauge("consumer_lag_s", "Age of the newest record handled, when it was h
 
 GAPS = counter("consumer_gaps", "Gaps in offsets that were looked at again", "group", "topic")
 
+CONNECT_S = 10.0
 COMMIT_EVERY_S = 1.0
 GAP_LOOKS = 5
 BACKOFF_MAX_S = 5.0
@@ -116,7 +117,7 @@ class Consumer:
 
     async def quiet(self, quiet_s: float) -> None:
         """Return when no record has come for this long, or the broker is away."""
-        while self._connected and (left_s := self._busy_s + quiet_s - time.monotonic()) > 0:
+        while self._connected and (left_s := self._busy_s + quiet_s - time.monotonic()) > 0:  # noqa: ASYNC110
             await asyncio.sleep(left_s)
 
     def check(self) -> None:
@@ -145,7 +146,9 @@ class Consumer:
                 max_partition_fetch_bytes=self._bus.settings.message_bytes_max * 4,
             )
             try:
-                async with asyncio.timeout(10):
+                async with asyncio.timeout(CONNECT_S):
+                    # Asked about a topic that is not there yet, the client waits 40 s for it to come.
+                    await ensure_topics(self._bus.settings)
                     await consumer.start()
                 await self._read(consumer)
             except (KafkaError, TimeoutError, OSError) as error:
@@ -162,7 +165,8 @@ class Consumer:
                     await step
 
     async def _read(self, consumer: AIOKafkaConsumer) -> None:
-        ends = await self._assign(consumer)
+        async with asyncio.timeout(CONNECT_S):
+            ends = await self._assign(consumer)
         self._connected = True
         committed_at = time.monotonic()
         while True:

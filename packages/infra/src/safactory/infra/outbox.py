@@ -11,6 +11,7 @@ import base64
 import json
 import os
 from collections import deque
+from io import FileIO
 from pathlib import Path
 from typing import NamedTuple
 
@@ -70,10 +71,8 @@ class Outbox:
         """
         with boundary(BusError, f"write-ahead file {self._path}"):
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            with self._path.open("ab") as file:
-                file.write(record.to_line())
-                file.flush()
-                os.fsync(file.fileno())
+            with self._path.open("ab", buffering=0) as file:
+                _append_whole(file, record.to_line())
         self._pending.append(record)
 
     def first(self) -> Record:
@@ -94,7 +93,26 @@ class Outbox:
                 self._pending.append(Record.from_line(line))
             except ValueError:
                 TORN.inc()
-        with self._path.open("wb") as file:
-            file.writelines(record.to_line() for record in self._pending)
+        whole = b"".join(record.to_line() for record in self._pending)
+        if whole == self._path.read_bytes():
+            return
+        # A crash in the middle of this must not cost what the old file holds.
+        mended = self._path.with_suffix(".mended")
+        with mended.open("wb") as file:
+            file.write(whole)
             file.flush()
             os.fsync(file.fileno())
+        mended.replace(self._path)
+
+
+def _append_whole(file: FileIO, line: bytes) -> None:
+    """Append a line durably, or leave the file as it was: behind half a line, a whole one could not be read."""
+    end = file.seek(0, os.SEEK_END)
+    try:
+        written = file.write(line)
+        if written != len(line):
+            raise OSError(f"the disk took {written} of {len(line)} bytes")
+        os.fsync(file.fileno())
+    except OSError:
+        file.truncate(end)
+        raise

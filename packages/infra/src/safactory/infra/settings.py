@@ -43,6 +43,7 @@ class BusSettings(BaseSettings):
     """Put before every topic name, so that tests can share a broker."""
     replication_factor: int = 1
     message_bytes_max: int = 1_000_000
+    """The largest event; a broker takes a little more, for the headers. Payloads go by reference long before that."""
     poll_ms: int = 200
     """The longest a consumer waits for records before it looks at its other duties."""
     fetch_wait_ms: int = 25

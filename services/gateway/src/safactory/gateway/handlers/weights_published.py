@@ -10,6 +10,7 @@ from faststream.kafka import KafkaBroker, KafkaMessage
 from safactory.contracts.topics import WEIGHTS
 from safactory.contracts.weights import WeightsPublished
 from safactory.gateway.route_table import RouteTable
+from safactory.infra.bus import ensure_topics
 from safactory.infra.settings import BusSettings
 from safactory.infra.tasks import cancelled
 
@@ -25,6 +26,7 @@ class WeightsSubscription:
     """
 
     def __init__(self, settings: BusSettings, routes: RouteTable) -> None:
+        self._settings = settings
         self._broker = KafkaBroker(settings.servers, logger=None)
         self._routes = routes
         self._task: asyncio.Task[None] | None = None
@@ -52,6 +54,8 @@ class WeightsSubscription:
     async def _connect(self) -> None:
         while True:
             try:
+                # A topic that comes after its subscriber is noticed minutes later.
+                await ensure_topics(self._settings)
                 await self._broker.start()
             except Exception as error:  # noqa: BLE001  # every client failure here means: the broker is not there yet
                 logger.info("weights subscription waits for the broker: %r", error)
