@@ -9,13 +9,18 @@ import typer
 
 app = typer.Typer(
     name="safactory",
-    help="Run agents against environments, record every model call, score, train, and go on with the new weights.",
+    help="Run agents against environments, record every model call, score, train, and go on with the new weights."
+    "\n\nExample: safactory demo",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-jobs_app = typer.Typer(help="Look at jobs, cancel and resume them.", no_args_is_help=True)
-sessions_app = typer.Typer(help="Look at sessions and their trajectories.", no_args_is_help=True)
+jobs_app = typer.Typer(
+    help="Look at jobs, cancel and resume them.\n\nExample: safactory jobs list", no_args_is_help=True
+)
+sessions_app = typer.Typer(
+    help="Look at sessions and their trajectories.\n\nExample: safactory sessions list 3f0c…", no_args_is_help=True
+)
 app.add_typer(jobs_app, name="jobs")
 app.add_typer(sessions_app, name="sessions")
 

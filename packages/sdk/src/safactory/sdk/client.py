@@ -1,69 +1,31 @@
-"""The factory's client: jobs at the scheduler, questions to dataelf, weights at the model servers.
+"""The factory's client: jobs at the scheduler, questions to dataelf, routes of the gateway.
 
-`Safactory` is synchronous, `AsyncSafactory` the same with `await`. Answers are the services' own JSON.
+`Safactory` is synchronous, `AsyncSafactory` (async_client.py) the same with `await`; what the model servers serve is in
+weights_client.py. Answers are the services' own JSON.
 """
 
 from __future__ import annotations
 
-from types import TracebackType
-from typing import Self
+from typing import Self, TypeVar
 
 import httpx
-from pydantic import JsonValue
-from safactory.contracts.errors import ConfigError, ServiceError
 from safactory.contracts.jobs import JobRequest
+from safactory.sdk.calls import TIMEOUT_S, Call, Calls, Facts
 
-Facts = dict[str, JsonValue]
+__all__ = ["Facts", "Safactory"]
 
-TIMEOUT_S = 30.0
-
-
-def _answer(response: httpx.Response) -> JsonValue:
-    if response.is_success:
-        value: JsonValue = response.json()
-        return value
-    try:
-        body = response.json()
-    except ValueError:
-        body = {}
-    error = body.get("error", body) if isinstance(body, dict) else {}
-    message = str(error.get("message") or error.get("detail") or response.text)
-    if response.status_code in (400, 422):
-        raise ConfigError(message)
-    raise ServiceError(f"{response.request.method} {response.request.url} answered {response.status_code}: {message}")
+A = TypeVar("A")
 
 
-class _Paths:
-    """Where things are."""
+class Safactory:
+    """A synchronous client.
+
+    Every call raises ConfigError when the service refuses what was asked, with the reason and the way out, and
+    ServiceError when it does not answer.
+    """
 
     def __init__(self, scheduler: str, dataelf: str) -> None:
-        self._scheduler = scheduler.rstrip("/")
-        self._dataelf = dataelf.rstrip("/")
-
-    def _job(self, job_id: str = "", action: str = "") -> str:
-        return "/".join(part for part in (f"{self._scheduler}/v1/jobs", job_id, action) if part)
-
-    def _archive(self, *parts: str) -> str:
-        return "/".join((f"{self._dataelf}/v1", *parts))
-
-
-def _facts(value: JsonValue) -> Facts:
-    if not isinstance(value, dict):
-        raise ServiceError(f"expected an object, got {type(value).__name__}")
-    return value
-
-
-def _list(value: JsonValue) -> list[Facts]:
-    if not isinstance(value, list):
-        raise ServiceError(f"expected a list, got {type(value).__name__}")
-    return [_facts(item) for item in value]
-
-
-class Safactory(_Paths):
-    """A synchronous client."""
-
-    def __init__(self, scheduler: str, dataelf: str) -> None:
-        super().__init__(scheduler, dataelf)
+        self._calls = Calls(scheduler, dataelf)
         self._http = httpx.Client(timeout=TIMEOUT_S)
 
     def __enter__(self) -> Self:
@@ -73,116 +35,83 @@ class Safactory(_Paths):
         self._http.close()
 
     def submit(self, request: JobRequest) -> Facts:
-        """Submit a job and return its status.
-
-        Raises:
-            ConfigError: it was refused; the message names file and line.
-            ServiceError: the scheduler did not answer.
-        """
-        return _facts(self._call("POST", self._job(), request.model_dump(mode="json")))
+        """Submit a job and return its status; a refusal names file and line."""
+        return self._send(self._calls.submit(request))
 
     def jobs(self) -> list[Facts]:
         """Return the status of every job that the scheduler knows."""
-        return _list(self._call("GET", self._job()))
+        return self._send(self._calls.jobs())
 
     def job(self, job_id: str) -> Facts:
         """Return a job's status."""
-        return _facts(self._call("GET", self._job(job_id)))
+        return self._send(self._calls.job(job_id))
 
     def cancel(self, job_id: str, reason: str) -> Facts:
-        """Stop a job."""
-        return _facts(self._call("POST", self._job(job_id, "cancel"), {"reason": reason}))
+        """Stop a job and return its status."""
+        return self._send(self._calls.cancel(job_id, reason))
 
     def resume(self, job_id: str) -> Facts:
         """Run again what a job did not score, also after its stack was gone: the archive gives its events back."""
-        events: JsonValue = [dict(event) for event in _list(self._call("GET", self._archive("jobs", job_id, "events")))]
-        return _facts(self._call("POST", self._job(job_id, "resume"), {"events": events}))
+        return self._send(self._calls.resume(job_id, self._send(self._calls.archived_events(job_id))))
+
+    def job_spec(self, job_id: str) -> Facts:
+        """Return a job as it was accepted."""
+        return self._send(self._calls.job_spec(job_id))
 
     def results(self, job_id: str) -> Facts:
         """Return a job's result table."""
-        return _facts(self._call("GET", self._archive("jobs", job_id, "results")))
+        return self._send(self._calls.results(job_id))
 
     def audit(self, job_id: str) -> Facts:
         """Return whether the archive has all of a job."""
-        return _facts(self._call("GET", self._archive("jobs", job_id, "audit")))
+        return self._send(self._calls.audit(job_id))
 
     def archived_jobs(self) -> list[Facts]:
         """Return every job in the archive, the newest first."""
-        return _list(self._call("GET", self._archive("jobs")))
+        return self._send(self._calls.archived_jobs())
 
     def sessions(self, job_id: str, limit: int = 100) -> list[Facts]:
-        """Return a job's ended sessions."""
-        return _list(self._call("GET", self._archive("jobs", job_id, f"sessions?limit={limit}")))
+        """Return a job's ended sessions, the newest first."""
+        return self._send(self._calls.sessions(job_id, limit))
 
     def session(self, session_id: str) -> Facts:
         """Return a session with its trajectory."""
-        return _facts(self._call("GET", self._archive("sessions", session_id)))
+        return self._send(self._calls.session(session_id))
+
+    def steps(self, session_id: str) -> list[Facts]:
+        """Return a session's model calls, without their messages."""
+        return self._send(self._calls.steps(session_id))
+
+    def rewards(self, session_id: str) -> list[Facts]:
+        """Return a session's scores."""
+        return self._send(self._calls.rewards(session_id))
 
     def metrics(self, run_id: str, after_step: int = -1) -> list[Facts]:
-        """Return a training run's metrics after a step."""
-        return _list(self._call("GET", self._archive("runs", run_id, f"metrics?after_step={after_step}")))
+        """Return the metrics of a training run's steps."""
+        return self._send(self._calls.metrics(run_id, after_step))
 
     def weights(self, run_id: str) -> list[Facts]:
         """Return the weight versions that a run published."""
-        return _list(self._call("GET", self._archive("runs", run_id, "weights")))
+        return self._send(self._calls.weights(run_id))
 
     def rollouts(self, run_id: str) -> list[Facts]:
         """Return a run's groups by what became of them."""
-        return _list(self._call("GET", self._archive("runs", run_id, "rollouts")))
+        return self._send(self._calls.rollouts(run_id))
 
     def time_spent(self, run_id: str) -> Facts:
         """Return where a job's time went."""
-        return _facts(self._call("GET", self._archive("runs", run_id, "time")))
+        return self._send(self._calls.time_spent(run_id))
+
+    def routes(self, gateway: str) -> list[str]:
+        """Return the names of a gateway's model routes."""
+        return self._send(self._calls.routes(gateway))
 
     def put_route(self, gateway: str, name: str, route: Facts, token_key: str) -> None:
         """Add a model route to a running gateway."""
-        headers = {"Authorization": f"Bearer {token_key}"}
-        _answer(self._http.put(f"{gateway}/v1/routes/{name}", json=route, headers=headers))
+        self._send(self._calls.put_route(gateway, name, route, token_key))
 
-    def _call(self, method: str, url: str, body: JsonValue = None) -> JsonValue:
+    def _send(self, call: Call[A]) -> A:
         try:
-            return _answer(self._http.request(method, url, json=body))
+            return call.answer(self._http.request(call.method, call.url, json=call.body, headers=call.headers))
         except httpx.HTTPError as error:
-            raise ServiceError(f"{method} {url}: {error!r}") from error
-
-
-class AsyncSafactory(_Paths):
-    """An asynchronous client of the same calls."""
-
-    def __init__(self, scheduler: str, dataelf: str) -> None:
-        super().__init__(scheduler, dataelf)
-        self._http = httpx.AsyncClient(timeout=TIMEOUT_S)
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self._http.aclose()
-
-    async def submit(self, request: JobRequest) -> Facts:
-        """Submit a job and return its status."""
-        return _facts(await self._call("POST", self._job(), request.model_dump(mode="json")))
-
-    async def job(self, job_id: str) -> Facts:
-        """Return a job's status."""
-        return _facts(await self._call("GET", self._job(job_id)))
-
-    async def cancel(self, job_id: str, reason: str) -> Facts:
-        """Stop a job."""
-        return _facts(await self._call("POST", self._job(job_id, "cancel"), {"reason": reason}))
-
-    async def results(self, job_id: str) -> Facts:
-        """Return a job's result table."""
-        return _facts(await self._call("GET", self._archive("jobs", job_id, "results")))
-
-    async def session(self, session_id: str) -> Facts:
-        """Return a session with its trajectory."""
-        return _facts(await self._call("GET", self._archive("sessions", session_id)))
-
-    async def _call(self, method: str, url: str, body: JsonValue = None) -> JsonValue:
-        try:
-            return _answer(await self._http.request(method, url, json=body))
-        except httpx.HTTPError as error:
-            raise ServiceError(f"{method} {url}: {error!r}") from error
+            raise call.unanswered(error) from error

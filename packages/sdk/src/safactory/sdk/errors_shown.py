@@ -28,6 +28,6 @@ def errors_shown() -> Iterator[None]:
     except SafactoryError as error:
         print(f"safactory: {error}", file=sys.stderr)
         raise SystemExit(EXIT_FAILED) from error
-    except Interrupted:
+    except (Interrupted, KeyboardInterrupt):
         print("safactory: interrupted", file=sys.stderr)
         raise SystemExit(EXIT_INTERRUPTED) from None

@@ -27,6 +27,10 @@ class StopFlag:
         """Ask for it."""
         self._event.set()
 
+    def clear(self) -> None:
+        """Be ready to be asked once more."""
+        self._event.clear()
+
     def sleep(self, seconds: float) -> None:
         """Wait.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,9 +13,10 @@ from rich.live import Live
 from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
-from safactory.sdk.client import Facts
+from safactory.sdk.calls import Facts
 
 PLAIN_EVERY_S = 5.0
+COLUMNS = 80
 SPARKS = "▁▂▃▄▅▆▇█"
 
 
@@ -56,36 +58,41 @@ def sparkline(values: list[float], width: int = 32) -> str:
     return "".join(SPARKS[min(len(SPARKS) - 1, max(0, int(value * len(SPARKS))))] for value in values[-width:])
 
 
-def plain_line(sight: Sight) -> str:
-    """Return the same on one line."""
+def plain_lines(sight: Sight) -> str:
+    """Return the same as text of at most 80 columns."""
     status = sight.status
-    endings = " ".join(f"{reason}={count}" for reason, count in sorted(counts(status).items()))
+    endings = " ".join(f"{reason} {count}" for reason, count in sorted(counts(status).items()))
+    planned = int(number(status, "planned"))
     parts = [
-        f"{time.monotonic() - sight.started_s:5.0f} s",
-        f"{sight.title}:",
-        f"{int(number(status, 'running'))} running, {int(number(status, 'scoring'))} scoring,",
-        f"{sight.ended} of {int(number(status, 'planned'))} ended ({endings or 'none yet'})",
+        f"{sight.title}: {sight.ended} of {planned} ended" + (f" ({endings})" if endings else ""),
+        f"{int(number(status, 'running'))} running",
+        f"{int(number(status, 'scoring'))} scoring",
     ]
+    if number(status, "retried"):
+        parts.append(f"{int(number(status, 'retried'))} retried")
     if number(status, "steps_wanted"):
-        parts.append(f"| {_training(sight)}")
+        parts += _training(sight)
     elif status.get("mean_score") is not None:
-        parts.append(f"| mean reward {number(status, 'mean_score'):.2f} of 10")
+        parts.append(f"mean reward {number(status, 'mean_score'):.2f} of 10")
     if sight.rollout_idle is not None:
-        parts.append(f"| rollout idle {sight.rollout_idle:.0%}")
-    return " ".join(parts)
+        parts.append(f"rollout idle {sight.rollout_idle:.0%}")
+    time_s = f"{time.monotonic() - sight.started_s:5.0f} s  "
+    return textwrap.fill(", ".join(parts), COLUMNS, initial_indent=time_s, subsequent_indent=" " * len(time_s))
 
 
-def _training(sight: Sight) -> str:
+def _training(sight: Sight) -> list[str]:
     status = sight.status
     reward = f"{sight.rewards[-1]:.2f}" if sight.rewards else "–"
     idle = "–" if sight.trainer_idle is None else f"{sight.trainer_idle:.0%}"
     groups = status.get("groups")
     ready = groups.get("ready") if isinstance(groups, dict) else 0
-    return (
-        f"step {int(number(status, 'steps_done'))} of {int(number(status, 'steps_wanted'))}, "
-        f"weights {sight.version or '–'}, {ready} groups complete, "
-        f"mean reward {reward} {sparkline(sight.rewards)}, trainer idle {idle}"
-    )
+    return [
+        f"{ready} groups complete",
+        f"step {int(number(status, 'steps_done'))} of {int(number(status, 'steps_wanted'))}",
+        f"weights {sight.version or '–'}",
+        f"mean reward {reward} {sparkline(sight.rewards)}".rstrip(),
+        f"trainer idle {idle}",
+    ]
 
 
 def panel(sight: Sight) -> Panel:
@@ -111,6 +118,8 @@ def panel(sight: Sight) -> Panel:
         table.add_row("trainer idle", "–" if sight.trainer_idle is None else f"{sight.trainer_idle:.0%}")
     elif status.get("mean_score") is not None:
         table.add_row("mean reward", f"{number(status, 'mean_score'):.2f} of 10")
+    if cause := status.get("retry_cause"):
+        table.add_row("retried", Text(f"{int(number(status, 'retried'))} attempts, the last because: {cause}"))
     table.add_row("rollout idle", "–" if sight.rollout_idle is None else f"{sight.rollout_idle:.0%}")
     footer = Text(f"{time.monotonic() - sight.started_s:.0f} s", style="dim")
     return Panel(Group(table, footer), title=sight.title, border_style="cyan")
@@ -122,7 +131,8 @@ class Screen:
     def __init__(self, console: Console, live: Live | None) -> None:
         self._console = console
         self._live = live
-        self._said_s = 0.0
+        self._said_s = -PLAIN_EVERY_S
+        self._retry_cause = ""
 
     def show(self, sight: Sight) -> None:
         """Show the newest state; plain lines come at most every few seconds."""
@@ -130,7 +140,14 @@ class Screen:
             self._live.update(panel(sight), refresh=True)
         elif time.monotonic() - self._said_s >= PLAIN_EVERY_S:
             self._said_s = time.monotonic()
-            self._console.print(plain_line(sight), highlight=False, soft_wrap=True)
+            self._say(plain_lines(sight))
+            cause = str(sight.status.get("retry_cause", ""))
+            if cause != self._retry_cause:
+                self._retry_cause = cause
+                self._say(f"         retrying: {cause}")
+
+    def _say(self, text: str) -> None:
+        self._console.print(text, highlight=False, soft_wrap=True, markup=False)
 
 
 @contextmanager

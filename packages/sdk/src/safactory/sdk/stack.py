@@ -22,6 +22,8 @@ from safactory.sdk.stack_plan import Process, StackPlan
 READY_S = 90.0
 TERM_S = 6.0
 """Between SIGTERM and SIGKILL."""
+DRAIN_S = 12.0
+"""The same for dataelf, which first archives all that the others have left on the bus."""
 LOG_LINES = 15
 
 
@@ -63,14 +65,27 @@ class Stack:
                 )
 
     def stop(self) -> None:
-        """End every process, the broker last, so that the others can still say their last word."""
+        """End every process: those that write, then dataelf, which archives what they wrote, then the broker."""
         children = dict(self._children)
-        broker = children.pop("broker", None)
+        last = [children.pop(name) for name in ("dataelf", "broker") if name in children]
         _end(children.values())
-        if broker:
-            _end([broker])
+        for child in last:
+            _end([child], DRAIN_S)
         self._children.clear()
         shutil.rmtree(self.plan.home / "sessions", ignore_errors=True)
+
+    def restart(self, name: str) -> None:
+        """Kill a process as a crash would, and start it again.
+
+        Raises:
+            ServiceError: it did not come up again.
+        """
+        process = next(process for process in self.plan.processes if process.name == name)
+        child = self._children[name]
+        _signal(child, signal.SIGKILL)
+        child.wait()
+        self._children[name] = start_child(process.command, process.env, self._log(name))
+        self._until(lambda: _is_ready(process.ready_url), name)
 
     def _start(self) -> None:
         started_s = time.monotonic()
@@ -107,11 +122,11 @@ class Stack:
         return "\n".join(self._log(name).read_text(errors="replace").splitlines()[-LOG_LINES:])
 
 
-def _end(children: Iterable[subprocess.Popen[bytes]]) -> None:
+def _end(children: Iterable[subprocess.Popen[bytes]], term_s: float = TERM_S) -> None:
     alive = [child for child in children if child.poll() is None]
     for child in alive:
         _signal(child, signal.SIGTERM)
-    deadline = time.monotonic() + TERM_S
+    deadline = time.monotonic() + term_s
     for child in alive:
         with contextlib.suppress(subprocess.TimeoutExpired):
             child.wait(max(0.0, deadline - time.monotonic()))

@@ -9,7 +9,9 @@ import uuid
 from pathlib import Path
 
 import yaml
+from dotenv import dotenv_values
 from pydantic import BaseModel
+from safactory.contracts.errors import ConfigError
 from safactory.infra.embedded_broker import broker_command
 from safactory.sdk.ports import claim, free_port
 
@@ -73,17 +75,19 @@ def plan_stack(
     """Lay out a stack in a folder.
 
     Raises:
-        ConfigError: a port that was asked for is taken.
+        ConfigError: a port that was asked for is taken, or GATEWAY_CONFIG cannot be read.
     """
     home = home.absolute()
-    environment = {**os.environ, **(overrides or {})}
+    dotenv = {name: value for name, value in dotenv_values(".env").items() if value is not None}
+    environment = {**dotenv, **os.environ, **(overrides or {})}
     ports = _Ports(environment)
     broker = ports.of("BROKER_PORT")
     http = {name: ports.of(f"{_variable(name)}_PORT") for name in (*SERVICES, *POLICY_SERVICES)}
     grpc = {name: ports.of(f"{_variable(name)}_GRPC_PORT") for name in ("gateway", "scheduler", "inference")}
     urls = {name: f"http://127.0.0.1:{port}" for name, port in http.items()}
     key = environment.get("TOKEN_KEY") or secrets.token_hex(32)
-    routes = _write_routes(home, urls["inference"], grpc["inference"], policy)
+    given = _given_routes(environment.get("GATEWAY_CONFIG", ""))
+    routes = _write_routes(home, given, (urls["inference"], grpc["inference"]), policy)
     own = {
         "gateway": {"GATEWAY_GRPC_PORT": str(grpc["gateway"]), "GATEWAY_CONFIG": str(home / "gateway.yaml")},
         "scheduler": {
@@ -110,6 +114,7 @@ def plan_stack(
     shared = {
         "BUS_SERVERS": f"127.0.0.1:{broker}",
         "BUS_WAL_DIR": str(home / "wal"),
+        "BUS_PARTITIONS_MAX": "1",
         "OBJECTS_URL": f"file://{home}/objects",
         "TOKEN_KEY": key,
         "LOG_FORMAT": environment.get("LOG_FORMAT", "text"),
@@ -159,13 +164,30 @@ def _policy_env(prefix: str, policy: Policy | None) -> dict[str, str]:
     return {f"{prefix}_MODEL_DIR": str(policy.model_dir.absolute()), f"{prefix}_MODEL_NAME": policy.name}
 
 
-def _write_routes(home: Path, inference_url: str, weights_port: int, policy: Policy | None) -> list[str]:
-    routes: dict[str, object] = {}
+def _given_routes(file: str) -> dict[str, object]:
+    """Read the routes of a gateway configuration of the caller's own; the gateway checks each of them."""
+    if not file:
+        return {}
+    try:
+        document = yaml.safe_load(Path(file).read_text())
+    except (OSError, yaml.YAMLError) as error:
+        raise ConfigError(f"cannot be read: {error}", file=file, field="GATEWAY_CONFIG") from error
+    routes = document.get("llm_routes") if isinstance(document, dict) else None
+    if not isinstance(routes, dict):
+        raise ConfigError("has no mapping `llm_routes`", file=file, field="GATEWAY_CONFIG")
+    return routes
+
+
+def _write_routes(home: Path, given: dict[str, object], inference: tuple[str, int], policy: Policy | None) -> list[str]:
+    inference_url, weights_port = inference
+    routes = dict(given)
     if policy is not None:
         upstream = {"base_url": f"{inference_url}/v1", "weights_address": f"127.0.0.1:{weights_port}"}
         routes["default"] = {"upstreams": [upstream], "model": policy.name, "capture_tokens": True}
     home.mkdir(parents=True, exist_ok=True)
-    (home / "gateway.yaml").write_text(yaml.safe_dump({"llm_routes": routes}))
+    path = home / "gateway.yaml"
+    path.touch(mode=0o600)  # routes hold keys
+    path.write_text(yaml.safe_dump({"llm_routes": routes}))
     return list(routes)
 
 

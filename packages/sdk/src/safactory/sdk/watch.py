@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import math
+import time
 from collections.abc import Callable
 
 from rich.console import Console
 from safactory.contracts.errors import ServiceError
-from safactory.sdk.client import Facts, Safactory
+from safactory.sdk.calls import Facts
+from safactory.sdk.client import Safactory
 from safactory.sdk.interrupts import StopFlag
 from safactory.sdk.progress import Sight, counts, number, screen
 
@@ -25,8 +28,8 @@ class Watch:
         self._check = check
         self._console = console
 
-    def until_ended(self, job_id: str, title: str) -> Facts:
-        """Show a job's progress and return its last status.
+    def until_ended(self, job_id: str, title: str, seconds_max: float = math.inf) -> Facts:
+        """Show a job's progress and return its last status; a job that takes longer than `seconds_max` is cancelled.
 
         Raises:
             Interrupted: the person asked to stop.
@@ -46,6 +49,8 @@ class Watch:
                 shown.show(sight)
                 if status["state"] == "ended":
                     return status
+                if time.monotonic() - sight.started_s > seconds_max and status["state"] == "running":
+                    self._client.cancel(job_id, f"its {seconds_max:g} s are over")
                 self._check()
                 self._flag.sleep(LOOK_S)
 
@@ -56,15 +61,16 @@ class Watch:
             Interrupted: the person asked to stop.
             ServiceError: the archive does not have them all in time.
         """
-        wanted = sum(counts(status).values())
+        ended, wanted = sum(counts(status).values()), number(status, "attempts")
         waited_s = 0.0
         while True:
             with contextlib.suppress(ServiceError):
                 results = self._client.results(job_id)
-                if number(results, "ended") >= wanted:
+                # A resumed job's older endings are there from the start: only the attempts tell them apart.
+                if number(results, "attempts") >= wanted:
                     return results
             if waited_s > ARCHIVE_S:
-                raise ServiceError(f"the archive does not have all {wanted} endings of {job_id} after {ARCHIVE_S:g} s")
+                raise ServiceError(f"the archive does not have all {ended} endings of {job_id} after {ARCHIVE_S:g} s")
             self._flag.sleep(0.2)
             waited_s += 0.2
 

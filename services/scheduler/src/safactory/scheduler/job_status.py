@@ -20,6 +20,8 @@ class JobStatus(Model):
     """Why it was cancelled."""
     planned: int
     """Sessions that must end; in training, those admitted so far."""
+    environments: dict[str, int]
+    """Sessions of one pass over the dataset, by environment."""
     queued: int
     running: int
     scoring: int
@@ -58,6 +60,7 @@ def status_of(job: Job, leases: LeaseBook) -> JobStatus:
         state=state,
         cause=job.cancelled,
         planned=job.planned,
+        environments={one.name: one.samples * one.task_count for one in job.spec.environments},
         queued=job.phases[Phase.QUEUED],
         running=job.phases[Phase.LEASED],
         scoring=job.phases[Phase.FINISHED] + job.phases[Phase.SEALED],

@@ -33,9 +33,11 @@ from safactory.sdk.watch import Watch
 SUCCESS_MIN = 0.7
 GAIN_MIN = 3.0
 EVALUATION_SAMPLES = 12
-EVALUATION_TEMPERATURE = 0.5
+EVALUATION_TEMPERATURE = 0.2
 TRAINING_TEMPERATURE = 1.0
-TRAINING = TrainingSpec(steps=55, groups_per_step=4, max_staleness=2)
+TRAINING = TrainingSpec(steps=70, groups_per_step=4, max_staleness=2)
+TRAINING_S_MAX = 165.0
+"""A slow machine trains on fewer sessions, not for longer."""
 RECIPE = {
     "TRAINER_OPTIMISER__LR": "5e-4",
     "TRAINER_OPTIMISER__PASSES": "8",
@@ -85,7 +87,7 @@ def _loop(stack: Stack, flag: StopFlag, console: Console, config: Path) -> Repor
         before = _evaluate(client, watch, console, config, "before training")
         request = training_request(config, TRAINING, samples=None, temperature=TRAINING_TEMPERATURE)
         run_id = str(client.submit(request)["job_id"])
-        status = watch.until_ended(run_id, "training on FrozenLake 3×3")
+        status = watch.until_ended(run_id, "training on FrozenLake 3×3", seconds_max=TRAINING_S_MAX)
         watch.results(run_id, status)
         run = collect_run(client, run_id)
         console.print(_training_line(status, run.wall_s), highlight=False, soft_wrap=True)

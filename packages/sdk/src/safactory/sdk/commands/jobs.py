@@ -7,11 +7,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from rich import box
 from rich.console import Console
 from rich.table import Table
 from safactory.sdk import stack_file
+from safactory.sdk.calls import Facts
 from safactory.sdk.client import Safactory
 from safactory.sdk.errors_shown import errors_shown
+from safactory.sdk.progress import counts
 from safactory.sdk.results_table import causes, results_table
 
 
@@ -25,17 +28,31 @@ def connected(home: Path) -> Iterator[Safactory]:
 
 
 def list_jobs(home: Path, *, as_json: bool) -> int:
-    """List the archive's jobs."""
+    """List the archive's jobs, with what the scheduler knows of those that it works on."""
     with connected(home) as client:
-        rows = client.archived_jobs()
+        known = {str(status["job_id"]): status for status in client.jobs()}
+        archived = client.archived_jobs()
+    rows: list[Facts] = [row | {"status": known.pop(str(row["job_id"]), None)} for row in archived]
+    # The newest may not be archived yet.
+    unseen: list[Facts] = [{"job_id": job_id, "status": status} for job_id, status in known.items()]
+    rows = [*unseen, *rows]
     if as_json:
         print(json.dumps(rows, indent=1))
         return 0
-    table = Table("job", "submitted (UTC)", "state")
+    table = Table("job", "submitted (UTC)", "state", box=box.SIMPLE_HEAD, pad_edge=False)
     for row in rows:
-        table.add_row(str(row["job_id"]), str(row["submitted_at"]), str(row["state"]))
+        submitted = str(row.get("submitted_at", "just now"))
+        table.add_row(str(row["job_id"]), submitted.partition(".")[0], _state(row))
     Console().print(table)
     return 0
+
+
+def _state(row: Facts) -> str:
+    status = row["status"]
+    if not isinstance(status, dict):
+        return "ended" if row["state"] == "ended" else "left open: `safactory jobs resume`"
+    ended = f"{sum(counts(status).values())} of {status['planned']}"
+    return f"ended ({ended})" if status["state"] == "ended" else f"{status['state']} ({ended} ended)"
 
 
 def show(job_id: str, home: Path, *, as_json: bool) -> int:
@@ -48,7 +65,7 @@ def show(job_id: str, home: Path, *, as_json: bool) -> int:
     console = Console()
     console.print(results_table(results))
     for cause in causes(results):
-        console.print(f"without a score: {cause}", highlight=False)
+        console.print(f"without a score: {cause}", highlight=False, soft_wrap=True, markup=False)
     return 0
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import sys
 import time
 from datetime import datetime
@@ -32,15 +33,22 @@ class Target(NamedTuple):
 
 def replay_topic(topic: str, bounds: tuple[str, str], target: Target, servers: str, home: Path) -> int:
     """Replay, and print how many records there were."""
+    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # what it would say is in the error
     with errors_shown():
         where = servers or stack_file.require(home).plan.bus_servers
         try:
             count = asyncio.run(_replay(topic, bounds, target, where))
         except (KafkaError, OSError) as error:
             raise BusError(f"broker at {where}: {error!r}") from error
-        what = f"group {target.group} begins at {count} partitions' positions" if target.group else f"{count} records"
-        print(what, file=sys.stderr)
+        print(_said(count, target), file=sys.stderr)
     return 0
+
+
+def _said(count: int, target: Target) -> str:
+    if target.group:
+        return f"group {target.group} begins at the start of the range, in each of {count} partitions"
+    place = f" to {target.topic}" if target.topic else f" to {target.file}" if target.file else ""
+    return f"{count} records{place}"
 
 
 class Range(NamedTuple):
@@ -67,12 +75,13 @@ async def _replay(topic: str, bounds: tuple[str, str], target: Target, servers: 
         auto_offset_reset="earliest",
         fetch_max_wait_ms=50,
     )
-    await consumer.start()
     try:
-        partitions = consumer.partitions_for_topic(topic)
-        if not partitions:
-            known = ", ".join(sorted(name for name in await consumer.topics() if name.startswith("safactory")))
-            raise ConfigError(f"no topic {topic}; there are {known}")
+        await consumer.start()
+        known = sorted(await consumer.topics())
+        for name in (topic, target.topic):
+            if name and name not in known:
+                raise ConfigError(f"no topic {name}; there are {', '.join(known)}")
+        partitions = consumer.partitions_for_topic(topic) or set()
         tps = [TopicPartition(topic, partition) for partition in sorted(partitions)]
         wanted = await _range(consumer, tps, *bounds)
         consumer.assign(tps)

@@ -7,10 +7,9 @@ from pathlib import Path
 
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 from safactory.contracts.messages import Message
 from safactory.contracts.trajectory import Trajectory
-from safactory.sdk.client import Facts
+from safactory.sdk.calls import Facts
 from safactory.sdk.commands.jobs import connected
 
 
@@ -21,20 +20,13 @@ def list_sessions(job_id: str, limit: int, home: Path, *, as_json: bool) -> int:
     if as_json:
         print(json.dumps(rows, indent=1))
         return 0
-    table = Table("session", "environment", "attempt", "ending", "score (0–10)", "steps", "wall s", "cause")
+    console = Console(highlight=False, soft_wrap=True)
     for row in rows:
-        score = "–" if row["score"] is None else f"{float(str(row['score'])):.2f}"
-        table.add_row(
-            str(row["session_id"]),
-            str(row["environment"]),
-            str(row["attempt"]),
-            str(row["reason"]),
-            score,
-            str(row["last_seq"]),
-            f"{float(str(row['wall_s'])):.2f}",
-            escape(str(row["cause"])[:80]),
-        )
-    Console().print(table)
+        score = "no score" if row["score"] is None else f"score {float(str(row['score'])):.2f} of 10"
+        counted = f"attempt {row['attempt']}, {row['last_seq']} steps, {float(str(row['wall_s'])):.2f} s"
+        console.print(f"{row['session_id']} {row['environment']}: [bold]{row['reason']}[/], {score}, {counted}")
+        if row["cause"]:
+            console.print(f"    [dim]{escape(str(row['cause']))}[/]")
     return 0
 
 

@@ -17,13 +17,13 @@ from rich.console import Console
 from rich.table import Table
 from safactory.contracts.errors import ConfigError, ServiceError
 from safactory.sdk import stack_file
-from safactory.sdk.errors_shown import errors_shown
+from safactory.sdk.errors_shown import EXIT_FAILED, errors_shown
 from safactory.sdk.interrupts import Interrupted, stop_flag
 from safactory.sdk.local_stack import own_stack
 from safactory.sdk.stack import READY_S
 from safactory.sdk.stack_plan import Policy, plan_stack
 
-DOWN_S = 20.0
+DOWN_S = 25.0
 
 
 def up(home: Path, model_dir: Path | None, *, train: bool, foreground: bool) -> int:
@@ -66,8 +66,13 @@ def _detach(home: Path, model_dir: Path | None, *, train: bool) -> int:
         )
     deadline = time.monotonic() + READY_S
     while stack_file.read(home) is None:
-        if child.poll() is not None or time.monotonic() > deadline:
-            raise ServiceError(f"the stack did not start:\n{log.read_text(errors='replace')}")
+        if child.poll() is not None:
+            # It has said itself what is wrong.
+            print(log.read_text(errors="replace"), end="", file=sys.stderr)
+            return child.returncode or EXIT_FAILED
+        if time.monotonic() > deadline:
+            child.terminate()
+            raise ServiceError(f"the stack is not ready after {READY_S:g} s; see {log}")
         time.sleep(0.1)
     return status(home, as_json=False)
 
