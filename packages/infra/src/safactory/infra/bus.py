@@ -221,7 +221,7 @@ def _new_topics(topic: Topic, settings: BusSettings) -> list[NewTopic]:
     config = {"cleanup.policy": "compact"} if topic.compacted else {"retention.ms": "-1"}
     replication = settings.replication_factor
     return [
-        NewTopic(settings.topic_prefix + topic.name, topic.partitions, replication, topic_configs=config),
+        NewTopic(settings.topic_prefix + topic.name, settings.partitions_of(topic), replication, topic_configs=config),
         NewTopic(settings.topic_prefix + topic.dead_letters.name, 1, replication),
     ]
 

@@ -208,7 +208,7 @@ class Consumer:
         tps = [
             TopicPartition(name, partition)
             for name, topic in self._topics.items()
-            for partition in range(topic.partitions)
+            for partition in range(self._bus.settings.partitions_of(topic))
             if topic.partitions == 1 or partition % count == number
         ]
         # Asked before the first fetch: behind a fetch that waits for records, every answer waits too.

@@ -11,6 +11,8 @@ from typing import Literal
 from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from safactory.contracts.topics import Topic
+
 
 class ServiceSettings(BaseSettings):
     """What every service has; a subclass sets its own `env_prefix`."""
@@ -36,6 +38,8 @@ class BusSettings(BaseSettings):
     """Holds each publisher's write-ahead file while the broker is away."""
     publish_timeout_s: float = 5.0
     """After this an event goes to the write-ahead file instead."""
+    partitions_max: int = Field(default=64, ge=1)
+    """No topic gets more partitions than this; 1 suits an embedded broker, which is one process anyway."""
     linger_ms: int = 2
     idempotence: Literal["auto", "on", "off"] = "auto"
     """auto: on where the broker supports it."""
@@ -52,6 +56,10 @@ class BusSettings(BaseSettings):
     """Records handled between two commits at most."""
     handler_attempts: int = 3
     """Tries for a record whose handler fails in a way that no retry should help; then it is dead-lettered."""
+
+    def partitions_of(self, topic: Topic) -> int:
+        """Return how many partitions a topic has on this bus."""
+        return min(topic.partitions, self.partitions_max)
 
 
 class ObjectSettings(BaseSettings):
@@ -73,7 +81,7 @@ class ArchiveSettings(BaseSettings):
 
     model_config = SettingsConfigDict(env_prefix="ARCHIVE_", extra="ignore")
 
-    url: str = "chdb:///.safactory/archive"
+    url: str = Field(default_factory=lambda: f"chdb://{Path('.safactory/archive').absolute()}")
     """`chdb:///folder` for the embedded engine, `clickhouse://user:password@host:8123/database` for a server."""
     tenant: str = "default"
 
