@@ -17,7 +17,8 @@ KEY = "k" * 32
 
 def claims(**changes: object) -> SessionClaims:
     fields: dict[str, object] = {
-        "session_id": "s", "attempt": 2, "job_id": "j", "group_id": "g", "environment": "e", "route": "r", "max_steps": 7,
+        "session_id": "s", "attempt": 2, "job_id": "j", "group_id": "g", "environment": "e", "route": "r",
+        "max_steps": 7,
     }  # fmt: skip
     return SessionClaims.model_validate(fields | changes)
 

@@ -7,7 +7,7 @@ commits there.
 
 from __future__ import annotations
 
-import zlib
+import hashlib
 
 from safactory.contracts.weights import WeightsPublished
 from safactory.gateway.errors import Refusal
@@ -62,7 +62,8 @@ class RouteTable:
             raise Refusal(
                 503, "llm_route_unavailable", f"every upstream of route {name!r} is quarantined after a failed push"
             )
-        return healthy[zlib.crc32(session_id.encode()) % len(healthy)]
+        # Each session has its own order of preference, so only those of a lost upstream move.
+        return max(healthy, key=lambda upstream: hashlib.sha256(f"{session_id} {upstream.base_url}".encode()).digest())
 
     def weights_published(self, event: WeightsPublished) -> None:
         """Take note of the replicas that a push failed on, and of those it succeeded on."""

@@ -60,7 +60,7 @@ class ChatDialect:
 
     def read(self, body: Body) -> Answer:
         """Read a whole answer."""
-        choice = _first(body.get("choices"))
+        choice = _choice(body)
         answer = Answer(
             message=_object(choice.get("message")) or None, finish_reason=_string(choice.get("finish_reason"))
         )
@@ -99,7 +99,8 @@ class ChatAssembler:
     def __init__(self) -> None:
         self._answer = Answer()
         self._message: Body = {}
-        self._tools: dict[int, Body] = {}
+        self._tools: list[tuple[int, Body]] = []
+        """Calls with their index, in the order of their coming."""
         self._prompt_ids: JsonValue = None
         self._ids: list[JsonValue] = []
         self._logprobs: list[JsonValue] = []
@@ -116,7 +117,7 @@ class ChatAssembler:
             return
         _read_usage(self._answer, event)
         self._prompt_ids = event.get("prompt_token_ids") or self._prompt_ids
-        choice = _first(event.get("choices"))
+        choice = _choice(event)
         self._delta(_object(choice.get("delta")))
         self._answer.finish_reason = _string(choice.get("finish_reason")) or self._answer.finish_reason
         self._ids += _list(choice.get("token_ids"))
@@ -126,7 +127,7 @@ class ChatAssembler:
     def answer(self) -> Answer:
         """Return what has come so far."""
         if self._message or self._tools:
-            tools: list[JsonValue] = [self._tools[index] for index in sorted(self._tools)]
+            tools: list[JsonValue] = [call for _, call in sorted(self._tools, key=lambda numbered: numbered[0])]
             self._answer.message = {
                 "role": "assistant", "content": None, **self._message, **({"tool_calls": tools} if tools else {})
             }  # fmt: skip
@@ -144,8 +145,7 @@ class ChatAssembler:
                 self._message[name] = f"{before}{value}" if joined else value
 
     def _tool(self, delta: Body) -> None:
-        index = delta.get("index")
-        call = self._tools.setdefault(index if isinstance(index, int) else len(self._tools), {"type": "function"})
+        call = self._call_of(delta)
         if delta.get("id"):
             call["id"] = delta["id"]
         function = _object(call.get("function"))
@@ -153,6 +153,18 @@ class ChatAssembler:
             before = function.get(name)
             function[name] = f"{before}{value}" if isinstance(before, str) and isinstance(value, str) else value
         call["function"] = function
+
+    def _call_of(self, delta: Body) -> Body:
+        """Return the call that a delta goes on with; another id begins another call, whatever its index says."""
+        index, name = delta.get("index"), delta.get("id")
+        number = (
+            index if isinstance(index, int) else self._tools[-1][0] if self._tools and not name else len(self._tools)
+        )
+        begun = [call for other, call in self._tools if other == index]
+        if begun and (not name or begun[-1].get("id", name) == name):
+            return begun[-1]
+        self._tools.append((index, {"type": "function"}))
+        return self._tools[-1][1]
 
 
 def _read_usage(answer: Answer, body: Body) -> None:
@@ -189,9 +201,10 @@ def _spans(value: JsonValue) -> list[VersionSpan]:
         return []
 
 
-def _first(value: JsonValue) -> Body:
-    items = _list(value)
-    return _object(items[0]) if items else {}
+def _choice(body: Body) -> Body:
+    """Return choice 0: of several that were asked for (`n`), the first is the one that is recorded."""
+    choices = [_object(choice) for choice in _list(body.get("choices"))]
+    return next((choice for choice in choices if choice.get("index", 0) == 0), {})
 
 
 def _object(value: JsonValue) -> Body:
