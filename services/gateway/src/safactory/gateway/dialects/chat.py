@@ -157,9 +157,8 @@ class ChatAssembler:
     def _call_of(self, delta: Body) -> Body:
         """Return the call that a delta goes on with; another id begins another call, whatever its index says."""
         index, name = delta.get("index"), delta.get("id")
-        number = (
-            index if isinstance(index, int) else self._tools[-1][0] if self._tools and not name else len(self._tools)
-        )
+        if not isinstance(index, int):
+            index = self._tools[-1][0] if self._tools and not name else len(self._tools)
         begun = [call for other, call in self._tools if other == index]
         if begun and (not name or begun[-1].get("id", name) == name):
             return begun[-1]
