@@ -10,7 +10,6 @@ import pytest
 from safactory.contracts.errors import ArchiveError, BusError, ConfigError, ObjectError, SafactoryError
 from safactory.infra.boundary import boundary
 from safactory.infra.settings import ArchiveSettings, BusSettings, LogSettings, ObjectSettings, ServiceSettings
-from safactory.infra.tasks import cancelled
 
 
 def test_each_setting_has_its_variable(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -64,22 +63,3 @@ def test_our_own_error_passes_unchanged(error: SafactoryError) -> None:
 def test_an_order_to_stop_is_no_failure(error: type[BaseException]) -> None:
     with pytest.raises(error), boundary(ObjectError, "put"):
         raise error
-
-
-async def test_a_task_that_swallows_one_cancellation_is_ended_all_the_same() -> None:
-    swallowed = []
-
-    async def stubborn() -> None:
-        try:
-            await asyncio.sleep(60)
-        except asyncio.CancelledError:
-            swallowed.append(1)
-        await asyncio.sleep(60)
-
-    task = asyncio.create_task(stubborn())
-    await asyncio.sleep(0)
-    async with asyncio.timeout(5):
-        await cancelled(task)
-    assert (swallowed, task.cancelled()) == ([1], True)
-    await cancelled(None)
-    await cancelled(task)

@@ -20,7 +20,7 @@ from safactory.contracts.topics import TOPIC_OF, TOPICS, Topic, key_of
 from safactory.infra.health import counter, gauge
 from safactory.infra.outbox import Outbox, Record
 from safactory.infra.settings import BusSettings
-from safactory.infra.tasks import cancelled
+from safactory.infra.tasks import cancelled, uncut
 
 logger = logging.getLogger(__name__)
 
@@ -200,6 +200,10 @@ async def ensure_topics(settings: BusSettings) -> None:
     Raises:
         KafkaError: the broker refused or is away.
     """
+    await uncut(_ensure_topics(settings))
+
+
+async def _ensure_topics(settings: BusSettings) -> None:
     admin = AIOKafkaAdminClient(bootstrap_servers=settings.servers)
     try:
         await admin.start()

@@ -26,7 +26,7 @@ from safactory.infra.bus import Bus, ensure_topics
 from safactory.infra.health import counter, gauge
 from safactory.infra.logs import log_context
 from safactory.infra.record_reading import header, letter_of, read_record
-from safactory.infra.tasks import cancelled
+from safactory.infra.tasks import cancelled, uncut
 from safactory.infra.watermark import Watermark
 
 logger = logging.getLogger(__name__)
@@ -149,7 +149,7 @@ class Consumer:
                 async with asyncio.timeout(CONNECT_S):
                     # Asked about a topic that is not there yet, the client waits 40 s for it to come.
                     await ensure_topics(self._bus.settings)
-                    await consumer.start()
+                    await uncut(consumer.start())
                 await self._read(consumer)
             except (KafkaError, TimeoutError, OSError) as error:
                 logger.info("consumer %s: broker at %s: %r", self._group, self._bus.settings.servers, error)
