@@ -17,6 +17,8 @@ from safactory.infra.tasks import cancelled
 logger = logging.getLogger(__name__)
 
 RETRY_S = 1.0
+ATTEMPT_S = 10.0
+"""The longest that a stop waits for a connection attempt under way."""
 
 
 class WeightsSubscription:
@@ -30,6 +32,7 @@ class WeightsSubscription:
         self._broker = KafkaBroker(settings.servers, logger=None)
         self._routes = routes
         self._task: asyncio.Task[None] | None = None
+        self._stopping = asyncio.Event()
         topic = settings.topic_prefix + WEIGHTS.name
         self._broker.subscriber(topic, auto_offset_reset="earliest")(self.handle)
 
@@ -39,9 +42,10 @@ class WeightsSubscription:
 
     async def stop(self) -> None:
         """Stop reading."""
+        self._stopping.set()
         if self._task:
-            # A connection attempt that is cut leaves its socket open: give it a moment to come through.
-            await asyncio.wait({self._task}, timeout=RETRY_S)
+            # A connection attempt that is cut leaves its socket open: let it come through or fail.
+            await asyncio.wait({self._task}, timeout=ATTEMPT_S)
         await cancelled(self._task)
         with contextlib.suppress(Exception):
             async with asyncio.timeout(2):
@@ -59,6 +63,8 @@ class WeightsSubscription:
                 await self._broker.start()
             except Exception as error:  # noqa: BLE001  # every client failure here means: the broker is not there yet
                 logger.info("weights subscription waits for the broker: %r", error)
-                await asyncio.sleep(RETRY_S)
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(RETRY_S):
+                        await self._stopping.wait()
             else:
                 return
