@@ -56,7 +56,7 @@ class WeightsSubscription:
         self._routes.weights_published(WeightsPublished.from_json(message.body))
 
     async def _connect(self) -> None:
-        while True:
+        while not self._stopping.is_set():
             try:
                 # A topic that comes after its subscriber is noticed minutes later.
                 await ensure_topics(self._settings)
