@@ -20,6 +20,7 @@ from pathlib import Path
 import torch
 import transformers
 from gymnasium.envs.toy_text.frozen_lake import generate_random_map
+
 from safactory.contracts.endings import EndReason
 from safactory.contracts.rollouts import RolloutSample, TokenSequence
 from safactory.inference.seed_model import write_seed_model

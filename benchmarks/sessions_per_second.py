@@ -17,6 +17,7 @@ import time
 from pathlib import Path
 
 import psutil
+
 from safactory.contracts.jobs import JobRequest, SourceFile
 from safactory.sdk.client import Safactory
 from safactory.sdk.interrupts import stop_flag

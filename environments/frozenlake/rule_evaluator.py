@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 
 from pydantic import JsonValue
+
 from safactory.evaluator.evaluation import EvaluatedTrajectory, EvaluationRequest, EvaluationSpec
 
 MOVES = {"up": (-1, 0), "down": (1, 0), "left": (0, -1), "right": (0, 1)}

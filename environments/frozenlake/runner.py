@@ -13,6 +13,7 @@ from collections.abc import Sequence
 import gymnasium
 import httpx2
 import openai
+
 from safactory.contracts.runner import RESULT_PREFIX, SimulationStartRequest, SimulationStartResult
 
 MOVES = ("left", "down", "right", "up")

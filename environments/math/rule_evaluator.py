@@ -14,6 +14,7 @@ from collections.abc import Callable
 import math_verify
 import reasoning_gym
 from pydantic import JsonValue
+
 from safactory.evaluator.evaluation import EvaluatedTrajectory, EvaluationRequest, EvaluationSpec
 
 SCORE_MAX = 10.0

@@ -14,6 +14,7 @@ import sys
 import httpx2
 import openai
 from openai.types.chat import ChatCompletionMessageParam
+
 from safactory.contracts.runner import RESULT_PREFIX, SimulationStartRequest, SimulationStartResult
 
 INSTRUCTION = "Think step by step, and put your final answer within \\boxed{}."

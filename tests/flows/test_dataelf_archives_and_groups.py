@@ -12,6 +12,7 @@ from typing import Any
 
 import httpx
 import pytest
+
 from safactory.contracts.endings import EndReason
 from safactory.contracts.event import Event
 from safactory.contracts.ids import VersionSpan, new_session_id

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from aiokafka import AIOKafkaConsumer, TopicPartition
+
 from safactory.contracts.endings import EndReason
 from safactory.contracts.messages import Message
 from safactory.contracts.payload import Payload

@@ -13,6 +13,7 @@ import openai
 import pytest
 import yaml
 from pydantic import SecretStr
+
 from safactory.contracts.sessions import SessionSealed
 from safactory.contracts.steps import StepRecorded, StepStatus
 from safactory.gateway.app import create_app

@@ -10,6 +10,7 @@ from pathlib import Path
 import httpx
 import pytest
 import torch
+
 from safactory.contracts.endings import EndReason
 from safactory.contracts.jobs import JobMode, JobSpec, JobSubmitted, TrainingSpec
 from safactory.contracts.metrics import MetricsReported

@@ -16,6 +16,7 @@ from typing import Any
 
 import pydantic
 import pytest
+
 import safactory.contracts
 from safactory.contracts.dead_letters import DeadLetter
 from safactory.contracts.event import Event

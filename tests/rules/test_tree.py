@@ -13,6 +13,7 @@ from fnmatch import fnmatch
 from pathlib import Path, PurePath
 
 import pytest
+
 from safactory.contracts.topics import EVENT_OF
 
 FILE_LINES_MAX = 300

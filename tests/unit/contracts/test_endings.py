@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from safactory.contracts.endings import EndReason
 
 MEANING = {  # retried, scored, in_baseline, in_loss

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
+
 from safactory.contracts import errors
 from safactory.contracts.errors import ConfigError, SafactoryError
 

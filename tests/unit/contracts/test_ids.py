@@ -7,6 +7,7 @@ import random
 import uuid
 
 import pytest
+
 from safactory.contracts.ids import WeightVersion, derived_id, group_id_of, new_session_id
 
 

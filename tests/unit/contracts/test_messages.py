@@ -7,6 +7,7 @@ import json
 import pydantic
 import pytest
 from pydantic import JsonValue
+
 from safactory.contracts.messages import Message, canonical_json
 from safactory.contracts.payload import Payload
 from safactory.testkit.builders import an_object_ref

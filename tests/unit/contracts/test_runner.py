@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from safactory.contracts.errors import RunnerError
 from safactory.contracts.runner import SimulationStartRequest, parse_result
 

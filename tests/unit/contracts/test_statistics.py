@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 
 import pytest
+
 from safactory.contracts.statistics import mean_ci95, wilson_ci95
 
 

@@ -15,6 +15,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+
 from safactory.contracts.messages import Message
 from safactory.contracts.runner import SimulationStartRequest, SimulationStartResult, parse_result
 from safactory.contracts.steps import StepStatus

@@ -11,6 +11,7 @@ from typing import Any
 
 import gymnasium
 import pytest
+
 from safactory.contracts.steps import StepStatus
 
 Environment = Any

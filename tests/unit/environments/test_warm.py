@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from safactory.contracts.runner import LaunchSpec, SimulationStartRequest, parse_result
 from safactory.runtime_worker.runtimes.base import RunnerStart
 from safactory.runtime_worker.runtimes.factory import make_runtime

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from aiokafka import ConsumerRecord
+
 from safactory.contracts.endings import EndReason
 from safactory.contracts.event import Event
 from safactory.contracts.messages import Message

@@ -6,6 +6,7 @@ import itertools
 from typing import Any
 
 import pytest
+
 from safactory.contracts.endings import EndReason
 from safactory.contracts.event import Event
 from safactory.contracts.sessions import CallError

@@ -11,6 +11,7 @@ from typing import Any
 
 import psutil
 import pytest
+
 from safactory.evaluator.scorers.base import Judgement, Scorer
 from safactory.evaluator.scorers.rule import RuleScorer
 from safactory.evaluator.scoring_pool import ScoringPool

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from safactory.contracts.endings import EndReason
 from safactory.contracts.errors import BusError
 from safactory.contracts.event import Event

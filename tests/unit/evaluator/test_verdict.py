@@ -7,6 +7,7 @@ from decimal import Decimal
 
 import numpy
 import pytest
+
 from safactory.contracts.errors import EvaluatorError
 from safactory.evaluator.verdict import Verdict, verdict_of
 

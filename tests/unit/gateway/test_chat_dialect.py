@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
+
 from safactory.contracts.ids import VersionSpan
 from safactory.gateway.dialects.base import Answer, Body
 from safactory.gateway.dialects.chat import STOP_ID, ChatDialect

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from safactory.gateway.event_stream import Block, EventStream
 
 EVENTS = [

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from pydantic import JsonValue
+
 from safactory.contracts.errors import ConfigError
 from safactory.gateway.errors import Refusal
 from safactory.gateway.route_table import RouteTable

@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
+
 from safactory.contracts.sessions import CallError
 from safactory.contracts.steps import StepRecorded, StepStatus
 from safactory.gateway.admission import Admission
@@ -68,7 +69,7 @@ def test_steps_that_are_read_twice_count_once(book: SessionBook) -> None:
     [
         (StepStatus.OK, 200, 1, None),
         (StepStatus.CLIENT_ABORT, 499, 1, None),
-        (StepStatus.UPSTREAM_TRUNCATED, 502, 1, None),
+        (StepStatus.UPSTREAM_TRUNCATED, 502, 1, CallError(http_status=502, message="why", retryable=True)),
         (StepStatus.UPSTREAM_ERROR, 500, 0, CallError(http_status=500, message="why", retryable=True)),
         (StepStatus.UPSTREAM_ERROR, 429, 0, CallError(http_status=429, message="why", retryable=True)),
         (StepStatus.UPSTREAM_ERROR, 401, 0, CallError(http_status=401, message="why", retryable=False)),
@@ -77,7 +78,7 @@ def test_steps_that_are_read_twice_count_once(book: SessionBook) -> None:
         (StepStatus.TIMEOUT, 504, 0, CallError(http_status=0, message="why", retryable=True)),
     ],
 )
-def test_a_call_that_the_model_server_failed_costs_no_budget_and_is_remembered(
+def test_a_call_that_the_model_server_failed_is_remembered_and_costs_budget_only_when_it_broke_off(
     book: SessionBook, status: StepStatus, http_status: int, charged: int, error: CallError | None
 ) -> None:
     book.replay_step(failed(1, status, http_status))

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+
 from safactory.inference.app import make_engine
 from safactory.inference.engine import Engine
 from safactory.inference.seed_model import write_seed_model

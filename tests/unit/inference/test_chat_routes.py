@@ -10,6 +10,7 @@ import httpx
 import pytest
 from fastapi import FastAPI
 from openai import AsyncOpenAI
+
 from safactory.inference.app import create_app
 from safactory.inference.engine import Engine
 from safactory.inference.settings import InferenceSettings

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+
 from safactory.contracts.errors import UpstreamError
 from safactory.contracts.ids import WeightVersion
 from safactory.inference.engine import Engine, Served

@@ -6,14 +6,15 @@ from pathlib import Path
 import pytest
 import torch
 import transformers
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
 from safactory.contracts.errors import ConfigError, WeightsError
 from safactory.inference.kv_cache import KvCache
 from safactory.inference.model import Qwen3, parameter_shapes
 from safactory.inference.model_config import ModelConfig
 from safactory.inference.model_dir import digest_of, read_tensors
 from safactory.inference.seed_model import write_seed_model
-from safetensors.torch import load_file, save_file
-from torch import Tensor
 
 
 def load(folder: Path) -> Qwen3:

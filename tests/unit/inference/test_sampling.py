@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+
 from safactory.inference.sampling import SamplingParams, alternatives, make_generator, sample
 
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import transformers
+
 from safactory.inference.model_config import ModelConfig
 from safactory.inference.seed_model import FROZENLAKE_WORDS, SPECIAL_TOKENS, write_seed_model
 from safactory.inference.tokenizer import ChatTokenizer

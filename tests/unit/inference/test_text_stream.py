@@ -1,8 +1,9 @@
 from __future__ import annotations
 
 import pytest
-from safactory.inference.text_stream import TextStream
 from tokenizers import Tokenizer, decoders, models
+
+from safactory.inference.text_stream import TextStream
 
 
 def byte_tokenizer() -> Tokenizer:

@@ -5,6 +5,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+
 from safactory.contracts.errors import ConfigError, PoisonError
 from safactory.inference.model_config import ModelConfig
 from safactory.inference.tokenizer import ChatTokenizer

@@ -9,6 +9,7 @@ from pathlib import Path
 import grpc
 import pytest
 import torch
+
 from safactory.contracts.ids import WeightVersion
 from safactory.contracts.rpc.v1 import weights_pb2, weights_pb2_grpc
 from safactory.contracts.weight_manifest import manifest_digest

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+
 from safactory.contracts.errors import BusError, PoisonError
 from safactory.contracts.event import Event
 from safactory.contracts.metrics import MetricsReported

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 from aiokafka import AIOKafkaConsumer, TopicPartition
+
 from safactory.contracts.dead_letters import DeadLetter
 from safactory.contracts.errors import BusError, ServiceError
 from safactory.contracts.metrics import MetricsReported

@@ -7,6 +7,7 @@ import asyncio
 import httpx
 from fastapi import FastAPI
 from pydantic import JsonValue
+
 from safactory.contracts.errors import BusError
 from safactory.infra.health import add_health, counter, gauge
 from safactory.testkit.app_server import served

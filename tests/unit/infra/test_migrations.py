@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
+
 from safactory.contracts.errors import ArchiveError, ConfigError
 from safactory.infra.archive import Archive
 from safactory.infra.migrations import migrate, read, statements

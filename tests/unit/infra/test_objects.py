@@ -6,6 +6,7 @@ import hashlib
 from pathlib import Path
 
 import pytest
+
 from safactory.contracts.errors import ConfigError, ObjectCorrupt, ObjectError
 from safactory.contracts.payload import INLINE_BYTES_MAX, ObjectRef
 from safactory.infra.objects import FileObjects, Objects, make_objects

@@ -6,6 +6,7 @@ import resource
 from pathlib import Path
 
 import pytest
+
 from safactory.contracts.errors import BusError
 from safactory.infra.outbox import Outbox, Record
 

@@ -9,6 +9,7 @@ import time
 import jwt
 import pytest
 from pydantic import SecretStr
+
 from safactory.contracts.errors import ConfigError
 from safactory.infra.session_tokens import SessionClaims, TokenRefused, TokenSettings, sign, verify
 

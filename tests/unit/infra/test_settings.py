@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pydantic
 import pytest
+
 from safactory.contracts.errors import ArchiveError, BusError, ConfigError, ObjectError, SafactoryError
 from safactory.infra.boundary import boundary
 from safactory.infra.settings import ArchiveSettings, BusSettings, LogSettings, ObjectSettings, ServiceSettings

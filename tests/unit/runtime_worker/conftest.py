@@ -11,6 +11,7 @@ from typing import Any
 
 import grpc.aio
 import pytest
+
 from safactory.contracts.rpc.v1 import leases_pb2 as pb
 from safactory.contracts.rpc.v1 import leases_pb2_grpc as rpc
 from safactory.contracts.runner import LaunchSpec, RunOutcome, SimulationStartRequest

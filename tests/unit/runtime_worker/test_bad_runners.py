@@ -10,6 +10,7 @@ from typing import Any
 
 import psutil
 import pytest
+
 from safactory.contracts.endings import EndReason
 
 Worker = Any

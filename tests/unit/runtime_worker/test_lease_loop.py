@@ -13,6 +13,7 @@ from typing import Any
 
 import psutil
 import pytest
+
 from safactory.contracts.endings import EndReason
 from safactory.infra.health import REGISTRY
 from safactory.runtime_worker.lease_loop import LeaseLoop

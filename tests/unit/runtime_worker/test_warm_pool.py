@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+
 from safactory.contracts.endings import EndReason
 
 Worker = Any

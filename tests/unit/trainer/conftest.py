@@ -13,6 +13,7 @@ import grpc
 import pytest
 import torch
 import transformers
+
 from safactory.contracts.endings import EndReason
 from safactory.contracts.ids import VersionSpan
 from safactory.contracts.payload import Payload

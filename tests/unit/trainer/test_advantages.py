@@ -3,6 +3,7 @@ from __future__ import annotations
 import math
 
 import pytest
+
 from safactory.trainer.advantages import AdvantageKind, advantages
 
 CENTRED, GRPO, RLOO = AdvantageKind.GROUP_CENTRED, AdvantageKind.GRPO, AdvantageKind.RLOO

@@ -3,11 +3,11 @@ from __future__ import annotations
 import math
 
 import pytest
+
 from safactory.contracts.endings import EndReason
 from safactory.contracts.rollouts import TokenSequence
 from safactory.trainer.advantages import AdvantageKind
 from safactory.trainer.batch import make_batch
-
 from tests.unit.trainer.conftest import a_sample, a_sequence
 
 CENTRED = AdvantageKind.GROUP_CENTRED

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 import transformers
+
 from safactory.contracts.errors import ConfigError
 from safactory.contracts.ids import WeightVersion
 from safactory.trainer.batch import make_batch
@@ -12,7 +13,6 @@ from safactory.trainer.checkpoints import Checkpoints, TrainerState
 from safactory.trainer.policy import Policy
 from safactory.trainer.settings import TrainerSettings
 from safactory.trainer.step import optimise
-
 from tests.unit.trainer.conftest import a_sample, a_sequence
 
 

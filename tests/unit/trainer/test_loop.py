@@ -6,6 +6,7 @@ import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
+
 from safactory.contracts.errors import ServiceError
 from safactory.contracts.ids import WeightVersion
 from safactory.contracts.jobs import JobCancelled, JobMode, JobResumed, JobSpec, JobSubmitted, TrainingSpec
@@ -22,7 +23,6 @@ from safactory.trainer.checkpoints import Checkpoints, TrainerState
 from safactory.trainer.policy import Policy
 from safactory.trainer.settings import CheckpointSettings, PushSettings, TrainerSettings
 from safactory.trainer.weight_update import WeightUpdate
-
 from tests.unit.trainer.conftest import ModelServer, a_rollout
 
 Make = Callable[[], Awaitable[ModelServer]]

@@ -4,9 +4,10 @@ import math
 
 import pytest
 import torch
+from torch import Tensor
+
 from safactory.trainer.losses import TokenLogprobs, TokenLosses, chosen_logprobs, decoupled_ppo, ess_fraction, k3
 from safactory.trainer.settings import LossSettings
-from torch import Tensor
 
 THETA, OLD, ROLL = [0.6, 0.3, 0.5, 0.05], [0.4, 0.4, 0.5, 0.1], [0.1, 0.4, 0.5, 0.2]
 NO_CAP = 1e9

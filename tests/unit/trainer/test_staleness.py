@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pytest
+
 from safactory.contracts.ids import WeightVersion
 from safactory.trainer.staleness import is_trainable, staleness
 

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 
 import pytest
 import torch
+from torch import Tensor, nn
+
 from safactory.contracts.rollouts import RolloutSample, TokenSequence
 from safactory.trainer.advantages import AdvantageKind
 from safactory.trainer.batch import Batch, make_batch
 from safactory.trainer.policy import Policy
 from safactory.trainer.settings import LossSettings, OptimiserSettings
 from safactory.trainer.step import DivergedError, accumulate, logprobs_of, make_optimiser, optimise
-from torch import Tensor, nn
-
 from tests.unit.trainer.conftest import VOCABULARY, a_sample, a_sequence
 
 CENTRED = AdvantageKind.GROUP_CENTRED

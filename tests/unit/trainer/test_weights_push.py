@@ -3,12 +3,12 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 import pytest
+
 from safactory.contracts.errors import WeightsError
 from safactory.contracts.ids import WeightVersion
 from safactory.trainer.policy import Policy
 from safactory.trainer.weight_update import WeightUpdate
 from safactory.trainer.weights_push import WeightsPush
-
 from tests.unit.trainer.conftest import ModelServer
 
 Make = Callable[[], Awaitable[ModelServer]]

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from typing import ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
 from safactory.contracts.ids import derived_id
 
 

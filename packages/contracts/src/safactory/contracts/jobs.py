@@ -6,6 +6,7 @@ from enum import StrEnum
 from typing import ClassVar
 
 from pydantic import Field, JsonValue
+
 from safactory.contracts.event import Event, Model
 from safactory.contracts.payload import ObjectRef
 from safactory.contracts.runner import LaunchSpec

@@ -9,6 +9,7 @@ import hashlib
 import json
 
 from pydantic import JsonValue
+
 from safactory.contracts.event import Model
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Self
 
 from pydantic import model_validator
+
 from safactory.contracts.event import Model
 
 INLINE_BYTES_MAX = 32 * 1024

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from pydantic import Field, JsonValue
+
 from safactory.contracts.event import Event
 
 SCORE_MAX = 10.0

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from pydantic import Field
+
 from safactory.contracts.endings import EndReason
 from safactory.contracts.event import Event, Model
 from safactory.contracts.ids import VersionSpan

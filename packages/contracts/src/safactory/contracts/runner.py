@@ -12,6 +12,7 @@ import math
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, field_validator
+
 from safactory.contracts.endings import EndReason
 from safactory.contracts.errors import RunnerError
 from safactory.contracts.event import Model

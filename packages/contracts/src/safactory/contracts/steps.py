@@ -6,6 +6,7 @@ from enum import StrEnum
 from typing import ClassVar
 
 from pydantic import Field
+
 from safactory.contracts.event import Event, Model
 from safactory.contracts.ids import VersionSpan
 from safactory.contracts.payload import Payload

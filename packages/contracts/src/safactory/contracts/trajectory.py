@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pydantic import Field, JsonValue
+
 from safactory.contracts.event import Model
 from safactory.contracts.messages import Message
 from safactory.contracts.steps import StepStatus

@@ -14,6 +14,7 @@ import logging
 from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.errors import KafkaError, for_code
+
 from safactory.contracts.errors import BusError, PoisonError
 from safactory.contracts.event import Event
 from safactory.contracts.topics import TOPIC_OF, TOPICS, Topic, key_of

@@ -19,6 +19,7 @@ from typing import Literal
 
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from aiokafka.errors import KafkaError
+
 from safactory.contracts.errors import BusError, PoisonError, SafactoryError
 from safactory.contracts.event import Event
 from safactory.contracts.topics import Topic

@@ -9,6 +9,7 @@ import traceback
 
 from aiokafka import ConsumerRecord
 from pydantic import ValidationError
+
 from safactory.contracts.dead_letters import DeadLetter
 from safactory.contracts.errors import PoisonError
 from safactory.contracts.event import Event

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uvicorn
 from fastapi import FastAPI
+
 from safactory.infra.settings import ServiceSettings
 
 DRAIN_S = 5

@@ -11,6 +11,7 @@ import time
 import jwt
 from pydantic import Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
+
 from safactory.contracts.errors import ConfigError, SafactoryError
 from safactory.contracts.event import Model
 

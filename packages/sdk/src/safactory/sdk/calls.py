@@ -11,6 +11,7 @@ from typing import Generic, TypeVar
 
 import httpx
 from pydantic import JsonValue
+
 from safactory.contracts.errors import ConfigError, ServiceError
 from safactory.contracts.jobs import JobRequest
 
@@ -18,8 +19,12 @@ Facts = dict[str, JsonValue]
 A = TypeVar("A")
 
 TIMEOUT_S = 30.0
-NOT_YOURS_TO_RETRY = (400, 401, 404, 409, 422)
+REFUSED = (400, 401, 409, 422)
 """The request is wrong, and stays wrong: a person must mend it."""
+
+
+class NotFoundError(ConfigError):
+    """The service knows no job or session of this id; an archive may know it a moment later."""
 
 
 @dataclass(frozen=True)
@@ -36,13 +41,16 @@ class Call(Generic[A]):
         """Read the answer.
 
         Raises:
+            NotFoundError: there is no such job or session.
             ConfigError: the request was refused; the message says why.
             ServiceError: the service failed.
         """
         if response.is_success:
             return self.read(response.json())
         message = _message(response)
-        if response.status_code in NOT_YOURS_TO_RETRY:
+        if response.status_code == httpx.codes.NOT_FOUND:
+            raise NotFoundError(message)
+        if response.status_code in REFUSED:
             raise ConfigError(message)
         raise ServiceError(f"{self.method} {self.url} answered {response.status_code}: {message}")
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Self, TypeVar
 
 import httpx
+
 from safactory.contracts.jobs import JobRequest
 from safactory.sdk.calls import TIMEOUT_S, Call, Calls, Facts
 
@@ -20,8 +21,8 @@ A = TypeVar("A")
 class Safactory:
     """A synchronous client.
 
-    Every call raises ConfigError when the service refuses what was asked, with the reason and the way out, and
-    ServiceError when it does not answer.
+    Every call raises ConfigError when the service refuses what was asked, with the reason and the way out (NotFoundError
+    when it does not know the id), and ServiceError when it does not answer.
     """
 
     def __init__(self, scheduler: str, dataelf: str) -> None:

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel
 from rich.console import Console
+
 from safactory.contracts.endings import EndReason
 from safactory.contracts.errors import ConfigError, SafactoryError, ServiceError
 from safactory.contracts.jobs import JobRequest, SourceFile

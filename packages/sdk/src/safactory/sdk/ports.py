@@ -6,6 +6,7 @@ import random
 import socket
 
 import psutil
+
 from safactory.contracts.errors import ConfigError
 
 FIRST, LAST = 12_000, 30_000

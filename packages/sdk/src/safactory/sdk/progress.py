@@ -13,6 +13,7 @@ from rich.live import Live
 from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
+
 from safactory.sdk.calls import Facts
 
 PLAIN_EVERY_S = 5.0

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pydantic import JsonValue
+
 from safactory.sdk.client import Facts, Safactory
 from safactory.sdk.progress import number
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from rich import box
 from rich.table import Table
+
 from safactory.contracts.endings import EndReason
 from safactory.sdk.calls import Facts
 from safactory.sdk.progress import number

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import psutil
 from pydantic import BaseModel, ValidationError
+
 from safactory.contracts.errors import ConfigError
 from safactory.sdk.stack_plan import StackPlan
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import yaml
 from dotenv import dotenv_values
 from pydantic import BaseModel
+
 from safactory.contracts.errors import ConfigError
 from safactory.infra.embedded_broker import broker_command
 from safactory.sdk.ports import claim, free_port

@@ -8,8 +8,9 @@ import time
 from collections.abc import Callable
 
 from rich.console import Console
+
 from safactory.contracts.errors import ServiceError
-from safactory.sdk.calls import Facts
+from safactory.sdk.calls import Facts, NotFoundError
 from safactory.sdk.client import Safactory
 from safactory.sdk.interrupts import StopFlag
 from safactory.sdk.progress import Sight, counts, number, screen
@@ -64,7 +65,7 @@ class Watch:
         ended, wanted = sum(counts(status).values()), number(status, "attempts")
         waited_s = 0.0
         while True:
-            with contextlib.suppress(ServiceError):
+            with contextlib.suppress(ServiceError, NotFoundError):
                 results = self._client.results(job_id)
                 # A resumed job's older endings are there from the start: only the attempts tell them apart.
                 if number(results, "attempts") >= wanted:

@@ -6,6 +6,7 @@ from typing import cast
 
 import grpc
 import grpc.aio
+
 from safactory.contracts.errors import ServiceError
 from safactory.contracts.event import Model
 from safactory.contracts.ids import WeightVersion

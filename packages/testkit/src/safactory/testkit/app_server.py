@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 import httpx
 import uvicorn
 from fastapi import FastAPI
+
 from safactory.testkit.ports import free_port
 
 START_S = 30.0

@@ -19,6 +19,7 @@ from typing import Any
 import uvicorn
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse, Response, StreamingResponse
+
 from safactory.testkit.ports import free_port
 
 FAULTS = ("401", "404", "429", "500", "stall", "cut", "cut_stream", "garbage", "no_finish")

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
+
 from safactory.infra.bus import Bus
 from safactory.infra.embedded_broker import broker_command
 from safactory.infra.objects import Objects, make_objects

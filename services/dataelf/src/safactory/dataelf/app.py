@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse
+
 from safactory.contracts.errors import SafactoryError
 from safactory.dataelf.house import House
 from safactory.dataelf.routes.queries import query_routes

@@ -11,6 +11,7 @@ import logging
 from collections.abc import Sequence
 
 from pydantic import TypeAdapter
+
 from safactory.contracts.errors import SafactoryError
 from safactory.contracts.ids import VersionSpan, WeightVersion
 from safactory.contracts.jobs import JobMode

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from aiokafka.errors import KafkaError
+
 from safactory.contracts.errors import ArchiveError, BusError
 from safactory.contracts.topics import TOPICS
 from safactory.dataelf.group_assembly import GroupAssembly

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pydantic import JsonValue
+
 from safactory.infra.archive import Archive
 
 Facts = dict[str, JsonValue]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 from pydantic import JsonValue
+
 from safactory.contracts.event import Model
 from safactory.contracts.messages import Message
 from safactory.contracts.steps import StepStatus

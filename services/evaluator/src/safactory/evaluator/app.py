@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import AsyncIterator
 
 from fastapi import FastAPI
+
 from safactory.contracts.topics import SESSION, STEP
 from safactory.evaluator.attempts import Attempts
 from safactory.evaluator.inbox import make_inbox

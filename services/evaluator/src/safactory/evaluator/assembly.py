@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pydantic import JsonValue, TypeAdapter, ValidationError
+
 from safactory.contracts.errors import PoisonError
 from safactory.contracts.messages import Message
 from safactory.contracts.payload import Payload

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pydantic import JsonValue
+
 from safactory.contracts.runner import SimulationStartRequest, SimulationStartResult
 from safactory.contracts.trajectory import Trajectory, TrajectoryStep
 

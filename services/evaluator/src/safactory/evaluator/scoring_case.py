@@ -6,6 +6,7 @@ Both cross the pipe between the evaluator and its scoring processes as JSON.
 from __future__ import annotations
 
 from pydantic import ConfigDict, JsonValue
+
 from safactory.contracts.event import Model
 from safactory.contracts.runner import SimulationStartResult
 from safactory.contracts.trajectory import Trajectory

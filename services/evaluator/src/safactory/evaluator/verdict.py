@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from numbers import Real
 
 from pydantic import Field, JsonValue
+
 from safactory.contracts.errors import EvaluatorError
 from safactory.contracts.event import Model
 from safactory.contracts.rewards import SCORE_MAX

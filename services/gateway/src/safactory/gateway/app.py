@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 import grpc.aio
 from fastapi import FastAPI
 from pydantic import JsonValue
+
 from safactory.contracts.errors import BusError
 from safactory.contracts.rpc.v1 import sessions_pb2_grpc
 from safactory.gateway.admission import Admission

@@ -15,6 +15,8 @@ from collections.abc import Mapping
 
 import aiohttp
 from fastapi.responses import Response
+from starlette.types import Message, Receive, Scope, Send
+
 from safactory.contracts.errors import BusError, ObjectError
 from safactory.contracts.steps import StepStatus
 from safactory.gateway.call import Call
@@ -27,7 +29,6 @@ from safactory.infra.bus import Bus
 from safactory.infra.health import counter, gauge
 from safactory.infra.logs import log_context
 from safactory.infra.objects import Objects
-from starlette.types import Message, Receive, Scope, Send
 
 logger = logging.getLogger(__name__)
 
@@ -95,7 +96,9 @@ class Relay:
             await self._refuse(call, send, 504, "upstream_timeout")
         except aiohttp.ClientPayloadError as error:
             call.failed(
-                StepStatus.UPSTREAM_TRUNCATED, 502, f"the answer of {call.upstream.base_url} broke off: {error}"
+                StepStatus.UPSTREAM_TRUNCATED,
+                502,
+                _broken_off(call, str(error)),
             )
             await self._refuse(call, send, 502, "upstream_truncated")
         except aiohttp.ClientError as error:
@@ -145,16 +148,19 @@ class Relay:
             parsed = None
         if not isinstance(parsed, dict):
             call.failed(
-                StepStatus.UPSTREAM_ERROR, 502, f"{call.upstream.base_url} answered 200 with a body that is not JSON"
+                StepStatus.UPSTREAM_ERROR,
+                502,
+                f"{call.upstream.base_url} answered 200 with a body that is not JSON: check --base-url",
             )
             await self._refuse(call, send, 502, "upstream_request_error")
             return
         answer = call.dialect.read(parsed)
         if not answer.finish_reason:
             call.answer = answer
-            call.failed(
-                StepStatus.UPSTREAM_TRUNCATED, 502, f"the answer of {call.upstream.base_url} has no finish reason"
+            error = (
+                f"the answer of {call.upstream.base_url} has no finish reason: it broke off; see the server's own log"
             )
+            call.failed(StepStatus.UPSTREAM_TRUNCATED, 502, error)
             await self._refuse(call, send, 502, "upstream_truncated")
             return
         call.completed(answer)
@@ -183,7 +189,7 @@ class Relay:
         if call.answer.finish_reason:
             call.completed(call.answer)
         else:
-            call.failed(StepStatus.UPSTREAM_TRUNCATED, 502, f"the stream of {call.upstream.base_url} broke off")
+            call.failed(StepStatus.UPSTREAM_TRUNCATED, 502, _broken_off(call, "its stream has no finish reason"))
             tail = _error_event(call)
         await self._record(call)
         await send({"type": "http.response.body", "body": stream.rest + tail})
@@ -250,6 +256,10 @@ async def _send_response(call: Call, send: Send, response: Response) -> None:
     head: Message = {"type": "http.response.start", "status": response.status_code, "headers": response.raw_headers}
     await send(head)
     await send({"type": "http.response.body", "body": response.body})
+
+
+def _broken_off(call: Call, how: str) -> str:
+    return f"the answer of {call.upstream.base_url} broke off: {how}; see the server's own log"
 
 
 def _error_event(call: Call) -> bytes:

@@ -95,8 +95,10 @@ class SessionBook:
 
     def account(self, state: SessionState, step: StepRecorded) -> None:
         """Add one recorded step to its session's sums."""
-        failed = step.status in (StepStatus.UPSTREAM_ERROR, StepStatus.TIMEOUT)
-        state.charged += not failed
+        # What broke off has cost tokens, so it is charged; it is the model server's failure all the same.
+        free = step.status in (StepStatus.UPSTREAM_ERROR, StepStatus.TIMEOUT)
+        failed = free or step.status is StepStatus.UPSTREAM_TRUNCATED
+        state.charged += not free
         state.error_count += failed
         state.prompt_tokens += step.prompt_tokens
         state.completion_tokens += step.completion_tokens
@@ -104,7 +106,7 @@ class SessionBook:
         state.last_error = None
         if failed:
             state.last_error = CallError(
-                http_status=step.http_status if step.status is StepStatus.UPSTREAM_ERROR else 0,
+                http_status=0 if step.status is StepStatus.TIMEOUT else step.http_status,
                 message=step.error,
                 retryable=step.http_status not in (400, 401, 403, 404, 413, 422),
             )

@@ -6,6 +6,7 @@ from typing import Any
 
 import grpc
 import grpc.aio
+
 from safactory.contracts.errors import BusError
 from safactory.contracts.rpc.v1 import sessions_pb2, sessions_pb2_grpc
 from safactory.gateway.sealing import Sealing

@@ -7,6 +7,7 @@ from pathlib import Path
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
 from pydantic_settings import SettingsConfigDict
+
 from safactory.contracts.errors import ConfigError
 from safactory.infra.settings import ServiceSettings
 

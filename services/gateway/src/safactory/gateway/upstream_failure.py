@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import aiohttp
+
 from safactory.gateway.settings import GatewaySettings
 
 TEXT_CHARS_MAX = 500

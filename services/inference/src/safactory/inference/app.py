@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 import torch
 from fastapi import FastAPI
 from pydantic import JsonValue
+
 from safactory.contracts.errors import UpstreamError
 from safactory.contracts.ids import WeightVersion
 from safactory.inference.chat_routes import chat_routes

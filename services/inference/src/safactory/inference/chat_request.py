@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
+
 from safactory.contracts.errors import UpstreamError
 from safactory.inference.generation import GenerationRequest
 from safactory.inference.sampling import SamplingParams

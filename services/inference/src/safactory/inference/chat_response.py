@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from pydantic import JsonValue
+
 from safactory.inference.chat_request import ChatRequest
 from safactory.inference.generation import Generation, TokenInfo, Update
 from safactory.inference.tokenizer import ChatTokenizer

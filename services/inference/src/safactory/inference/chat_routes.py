@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse, StreamingResponse
 from pydantic import JsonValue
+
 from safactory.contracts.errors import PoisonError, UpstreamError
 from safactory.inference.chat_request import ChatRequest, parse_request
 from safactory.inference.chat_response import DONE, Answer

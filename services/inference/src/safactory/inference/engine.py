@@ -17,6 +17,8 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
+
 from safactory.contracts.errors import UpstreamError
 from safactory.contracts.ids import WeightVersion
 from safactory.inference.generation import FinishReason, Generation, GenerationRequest, TokenInfo, Update
@@ -25,7 +27,6 @@ from safactory.inference.model import Qwen3
 from safactory.inference.sampling import alternatives, make_generator, sample
 from safactory.inference.text_stream import TextStream
 from safactory.inference.tokenizer import ChatTokenizer
-from torch import Tensor
 
 logger = logging.getLogger(__name__)
 

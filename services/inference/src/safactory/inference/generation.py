@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 import torch
+
 from safactory.contracts.errors import UpstreamError
 from safactory.contracts.ids import VersionSpan
 from safactory.inference.sampling import SamplingParams

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-from safactory.inference.model import LayerCache
 from torch import Tensor
 from torch.nn import functional
+
+from safactory.inference.model import LayerCache
 
 GROWTH = 64
 """Positions are added in multiples of this."""

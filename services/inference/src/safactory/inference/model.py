@@ -13,10 +13,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
-from safactory.contracts.errors import WeightsError
-from safactory.inference.model_config import ModelConfig
 from torch import Tensor
 from torch.nn import functional
+
+from safactory.contracts.errors import WeightsError
+from safactory.inference.model_config import ModelConfig
 
 
 @dataclass(frozen=True)

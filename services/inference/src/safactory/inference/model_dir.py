@@ -7,12 +7,13 @@ import json
 from pathlib import Path
 
 import torch
+from safetensors.torch import load_file
+from torch import Tensor
+
 from safactory.contracts.errors import ConfigError
 from safactory.contracts.rpc.v1 import weights_pb2
 from safactory.contracts.weight_manifest import manifest_digest
 from safactory.inference.model_config import ModelConfig
-from safetensors.torch import load_file
-from torch import Tensor
 
 DTYPE_OF = {"F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16}
 """safetensors' spelling → torch's, for the types that weights may have."""

@@ -97,8 +97,9 @@ def _write_tokenizer(out_dir: Path, vocabulary: list[str]) -> None:
 
 def _write_weights(out_dir: Path, config: ModelConfig, stds: tuple[float, float], seed: int) -> None:
     import torch
-    from safactory.inference.model import parameter_shapes
     from safetensors.torch import save_file
+
+    from safactory.inference.model import parameter_shapes
 
     generator = torch.Generator().manual_seed(seed)
     init_std, embedding_std = stds

@@ -7,6 +7,7 @@ from typing import Literal
 
 from pydantic import Field
 from pydantic_settings import SettingsConfigDict
+
 from safactory.infra.settings import ServiceSettings
 
 

@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
+
 from safactory.contracts.errors import WeightsError
 from safactory.contracts.ids import WeightVersion
 from safactory.contracts.rpc.v1 import weights_pb2
@@ -18,7 +20,6 @@ from safactory.contracts.weight_manifest import manifest_digest
 from safactory.inference.model import check_names
 from safactory.inference.model_config import ModelConfig
 from safactory.inference.model_dir import DTYPE_OF
-from torch import Tensor
 
 
 @dataclass(frozen=True)

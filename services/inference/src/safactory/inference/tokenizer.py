@@ -12,9 +12,10 @@ from jinja2 import Template, TemplateError
 from jinja2.ext import loopcontrols
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from pydantic import BaseModel, ConfigDict, JsonValue
+from tokenizers import Tokenizer
+
 from safactory.contracts.errors import ConfigError, PoisonError
 from safactory.inference.model_config import ModelConfig
-from tokenizers import Tokenizer
 
 
 class _Settings(BaseModel):

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 import grpc
 import torch
+
 from safactory.contracts.errors import WeightsError
 from safactory.contracts.ids import WeightVersion
 from safactory.contracts.rpc.v1 import weights_pb2, weights_pb2_grpc

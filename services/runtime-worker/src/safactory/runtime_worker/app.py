@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import AsyncIterator
 
 from fastapi import FastAPI
+
 from safactory.infra.bus import Bus
 from safactory.infra.health import add_health
 from safactory.infra.objects import make_objects

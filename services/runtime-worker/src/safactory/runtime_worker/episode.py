@@ -11,6 +11,7 @@ import logging
 import time
 
 from pydantic import ValidationError
+
 from safactory.contracts.endings import EndReason
 from safactory.contracts.errors import ObjectError, SafactoryError, ServiceError
 from safactory.contracts.rpc.v1 import leases_pb2 as pb

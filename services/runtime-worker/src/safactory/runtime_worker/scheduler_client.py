@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import grpc.aio
+
 from safactory.contracts.errors import ServiceError
 from safactory.contracts.rpc.v1 import leases_pb2 as pb
 from safactory.contracts.rpc.v1 import leases_pb2_grpc as rpc

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from pydantic import Field
 from pydantic_settings import SettingsConfigDict
+
 from safactory.infra.settings import ServiceSettings
 
 

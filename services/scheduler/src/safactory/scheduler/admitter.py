@@ -43,7 +43,7 @@ class Admitter:
         """
         for environment in job.spec.environments:
             text = (await self._objects.get(environment.tasks)).decode()
-            job.rows[environment.name] = [json.loads(line) for line in text.splitlines()]
+            job.rows[environment.name] = [json.loads(line) for line in text.split("\n") if line]
         # What a restart found in the queues can be taken from now on.
         self._journal.queued.set()
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
+
 from safactory.contracts.jobs import SourceFile
 from safactory.contracts.runner import LaunchSpec
 from safactory.scheduler.yaml_lines import Document, load, validate

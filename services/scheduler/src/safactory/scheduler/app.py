@@ -7,8 +7,9 @@ import contextlib
 from collections.abc import AsyncIterator
 
 import grpc.aio
-from fastapi import FastAPI
+from fastapi import Depends, FastAPI
 from fastapi.exceptions import RequestValidationError
+
 from safactory.contracts.errors import BusError, SafactoryError
 from safactory.contracts.rewards import RewardScored
 from safactory.contracts.rollouts import RolloutDropped, RolloutReady
@@ -63,11 +64,13 @@ def create_app(
     consumer = Consumer(bus, "scheduler", [REWARD, ROLLOUT, WEIGHTS], _dispatch(finisher, admitter), start="beginning")
     servicer = LeasesServicer(settings, secret, journal, leases, finisher)
 
-    async def live() -> None:
+    async def live(server: grpc.aio.Server) -> None:
         await rebuild(bus, book)
         take_up(book, leases, finisher)
         await consumer.start()
         await consumer.caught_up()
+        # A worker that asks before the leases are known again would be told to stop all that it does.
+        await server.start()
         rebuilt.set()
         await deadlines.run()
 
@@ -75,11 +78,10 @@ def create_app(
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         await bus.start()
         await gateway.start()
-        living = asyncio.create_task(live(), name="scheduler")
         server = grpc.aio.server()
         leases_pb2_grpc.add_LeasesServicer_to_server(servicer, server)
         server.add_insecure_port(f"{settings.host}:{settings.grpc_port}")
-        await server.start()
+        living = asyncio.create_task(live(server), name="scheduler")
         yield
         await server.stop(1)
         await cancelled(living)
@@ -95,7 +97,7 @@ def create_app(
     app = FastAPI(title="Safactory scheduler", lifespan=lifespan)
     checks = {"bus": bus.check, "state": state_is_whole, "objects": objects.check}
     add_health(app, checks, lambda: facts(leases, len(book.jobs)))
-    app.include_router(job_routes(journal, objects, admitter, leases))
+    app.include_router(job_routes(journal, objects, admitter, leases), dependencies=[Depends(state_is_whole)])
     for error in (SafactoryError, NotFound, RequestValidationError):
         app.add_exception_handler(error, refused)
     return app

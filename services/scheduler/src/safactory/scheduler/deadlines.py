@@ -62,8 +62,8 @@ class Deadlines:
                 await self._stop(job, session, EndReason.CANCELLED, job.cancelled)
         for group in [g for g in job.groups.values() if g.started_s is not None]:
             if moment - (group.started_s or moment) > job.spec.group_deadline_s:
+                group.started_s, group.overdue = None, True
                 await self._close(job, group)
-                group.started_s = None
 
     async def _close(self, job: Job, group: Group) -> None:
         cause = f"its group's deadline of {job.spec.group_deadline_s:g} s passed"
@@ -75,6 +75,6 @@ class Deadlines:
 
     async def _stop(self, job: Job, session: Session, reason: EndReason, cause: str) -> None:
         """Take an attempt from its worker: the next heartbeat tells it to kill the runner."""
-        if session.lease is not None:
-            self._leases.take_back(session.lease.lease_id, session.lease.fence)
+        if session.lease is None or self._leases.take_back(session.lease.lease_id, session.lease.fence) is None:
+            return  # its worker's report is on the way into the book
         await self._finisher.finish(job, session, RunOutcome(reason=reason, cause=cause))

@@ -53,6 +53,8 @@ class Finisher:
 
     async def _take_report(self, job: Job, session: Session, outcome: RunOutcome) -> None:
         queued = session.queued
+        if session.phase is not Phase.LEASED:
+            return
         await self._journal.record(
             SessionFinished(
                 session_id=queued.session_id,
@@ -92,9 +94,9 @@ class Finisher:
         queued = session.queued
         if session.phase is Phase.ENDED:
             return
-        if ending.retry and queued.attempt < job.spec.attempts_max and not job.cancelled:
+        if _may_retry(job, session, ending):
             await asyncio.sleep(self._retry_delay_s * 4 ** (queued.attempt - 1))
-        if ending.retry and queued.attempt < job.spec.attempts_max and not job.cancelled:
+        if _may_retry(job, session, ending):
             RETRIES.labels(ending.reason).inc()
             logger.info(
                 "session %s: attempt %s ended: %s: %s", queued.session_id, queued.attempt, ending.reason, ending.cause
@@ -161,3 +163,9 @@ class Finisher:
             return
         cause = reward.error or reward.reason or before.cause
         await self.end(job, session, Ending(scored_reason(before.reason, reward), cause, False), reward.score)
+
+
+def _may_retry(job: Job, session: Session, ending: Ending) -> bool:
+    """Tell whether another attempt follows."""
+    overdue = job.groups[session.queued.group_id].overdue
+    return ending.retry and session.queued.attempt < job.spec.attempts_max and not job.cancelled and not overdue

@@ -7,6 +7,7 @@ import logging
 from typing import cast
 
 import grpc.aio
+
 from safactory.contracts.rpc.v1 import sessions_pb2, sessions_pb2_grpc
 from safactory.contracts.sessions import CallError, SessionQueued, SessionSealed
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections import Counter, deque
+from collections import Counter, OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 
 from pydantic import JsonValue
+
 from safactory.contracts.endings import EndReason
 from safactory.contracts.event import Event
 from safactory.contracts.jobs import (
@@ -79,6 +80,8 @@ class Group:
     sessions: list[str] = field(default_factory=list)
     started_s: float | None = None
     """When its first session was leased, in monotonic seconds."""
+    overdue: bool = False
+    """Whether its deadline has passed: nothing in it is tried again."""
     verdict: str = ""
     """`ready` or `dropped`, once dataelf has said so."""
 
@@ -91,7 +94,8 @@ class Job:
     submitted_s: float = field(default_factory=time.time)
     sessions: dict[str, Session] = field(default_factory=dict)
     groups: dict[str, Group] = field(default_factory=dict)
-    queue: deque[str] = field(default_factory=deque)
+    queue: OrderedDict[str, None] = field(default_factory=OrderedDict)
+    """Sessions that wait for a worker, each once, in order."""
     phases: Counter[Phase] = field(default_factory=Counter)
     endings: Counter[EndReason] = field(default_factory=Counter)
     verdicts: Counter[str] = field(default_factory=Counter)
@@ -215,7 +219,7 @@ def _queue(job: Job, event: SessionQueued) -> None:
         job.sessions[event.session_id] = Session(event)
     else:
         return
-    job.queue.append(event.session_id)
+    job.queue[event.session_id] = None
 
 
 def _forget_attempt(job: Job, session: Session) -> None:
@@ -250,15 +254,20 @@ def _move(job: Job, session: Session, phase: Phase) -> None:
     job.phases[session.phase] -= 1
     job.phases[phase] += 1
     session.phase = phase
+    job.queue.pop(session.session_id, None)
 
 
 def _job_event(job: Job, event: JobCancelled | JobEnded | JobResumed) -> None:
+    if not isinstance(event, JobResumed) and event.resumption != job.resumption:
+        return
     if isinstance(event, JobCancelled):
         job.cancelled, job.admitting = event.reason, False
     elif isinstance(event, JobEnded):
         job.ended, job.admitting = event, False
     else:
         job.cancelled, job.ended, job.admitting, job.resumption = "", None, True, event.resumption
+        for group in job.groups.values():
+            group.started_s, group.overdue = None, False
 
 
 def _verdict(job: Job, event: RolloutReady | RolloutDropped) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pydantic import JsonValue
+
 from safactory.contracts.event import Model
 from safactory.contracts.jobs import JobMode
 from safactory.scheduler.job_book import Job, Phase

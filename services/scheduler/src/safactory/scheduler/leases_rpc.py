@@ -9,6 +9,7 @@ from typing import Any
 
 import grpc.aio
 from pydantic import ValidationError
+
 from safactory.contracts.endings import EndReason
 from safactory.contracts.rpc.v1 import leases_pb2, leases_pb2_grpc
 from safactory.contracts.runner import RunOutcome
@@ -96,14 +97,12 @@ class LeasesServicer(leases_pb2_grpc.LeasesServicer):
         taken: list[tuple[Job, Session]] = []
         jobs = [job for job in self._journal.book.jobs.values() if job.queue and job.rows and not job.cancelled]
         while jobs and len(taken) < count:
-            for job in list(jobs):
+            for job in jobs[: count - len(taken)]:
                 session = _next(job)
                 if session is None:
                     jobs.remove(job)
-                elif len(taken) < count:
-                    taken.append((job, session))
                 else:
-                    job.queue.appendleft(session.session_id)
+                    taken.append((job, session))
         return taken
 
     def _grant(self, job: Job, session: Session, worker_id: str) -> tuple[Job, Session, SessionLeased]:
@@ -142,7 +141,7 @@ class LeasesServicer(leases_pb2_grpc.LeasesServicer):
 
 def _next(job: Job) -> Session | None:
     while job.queue:
-        session = job.sessions[job.queue.popleft()]
+        session = job.sessions[job.queue.popitem(last=False)[0]]
         if session.phase is Phase.QUEUED:
             return session
     return None

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from pydantic import JsonValue
+
 from safactory.contracts.ids import group_id_of
 from safactory.contracts.jobs import JobMode, JobSpec
 

@@ -8,6 +8,7 @@ from typing import TypeVar
 
 import yaml
 from pydantic import BaseModel, ValidationError
+
 from safactory.contracts.errors import ConfigError
 from safactory.contracts.jobs import SourceFile
 
@@ -56,7 +57,7 @@ def load(source: SourceFile) -> Document:
         raise ConfigError(f"is not YAML: {getattr(error, 'problem', error)}", file=source.path, line=line) from error
     lines: dict[Place, int] = {}
     if node is not None:
-        _collect(node, (), lines, source.path)
+        _Lines(source.path, lines).collect(node, ())
     return Document(source.path, value, lines)
 
 
@@ -96,18 +97,32 @@ def _model_in(annotation: object) -> type[BaseModel] | None:
     return None
 
 
-def _collect(node: yaml.Node, place: Place, lines: dict[Place, int], file: str) -> None:
-    lines.setdefault(place, node.start_mark.line + 1)
-    if isinstance(node, yaml.SequenceNode):
-        for index, item in enumerate(node.value):
-            _collect(item, (*place, index), lines, file)
-    if not isinstance(node, yaml.MappingNode):
-        return
-    seen: set[Hashable] = set()
-    for key, value in node.value:
-        line = key.start_mark.line + 1
-        if key.value in seen:
-            raise ConfigError("stands twice in one mapping", file=file, line=line, field=str(key.value))
-        seen.add(key.value)
-        lines[(*place, key.value)] = line
-        _collect(value, (*place, key.value), lines, file)
+class _Lines:
+    """Finds the line of every place in a document."""
+
+    def __init__(self, file: str, lines: dict[Place, int]) -> None:
+        self._file = file
+        self._lines = lines
+        self._seen: set[int] = set()
+
+    def collect(self, node: yaml.Node, place: Place) -> None:
+        """Take note of a node and all in it; an alias stands where its anchor does, also when it is inside of it."""
+        self._lines.setdefault(place, node.start_mark.line + 1)
+        if id(node) in self._seen:
+            return
+        self._seen.add(id(node))
+        if isinstance(node, yaml.SequenceNode):
+            for index, item in enumerate(node.value):
+                self.collect(item, (*place, index))
+        elif isinstance(node, yaml.MappingNode):
+            self._mapping(node, place)
+
+    def _mapping(self, node: yaml.MappingNode, place: Place) -> None:
+        keys: set[Hashable] = set()
+        for key, value in node.value:
+            line = key.start_mark.line + 1
+            if key.value in keys:
+                raise ConfigError("stands twice in one mapping", file=self._file, line=line, field=str(key.value))
+            keys.add(key.value)
+            self._lines[(*place, key.value)] = line
+            self.collect(value, (*place, key.value))

@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 import torch
 from fastapi import FastAPI
 from pydantic import JsonValue
+
 from safactory.contracts.errors import ServiceError
 from safactory.contracts.ids import WeightVersion
 from safactory.contracts.jobs import JobCancelled, JobResumed, JobSubmitted

@@ -15,9 +15,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 
 import torch
+from torch import Tensor
+
 from safactory.contracts.rollouts import RolloutSample, TokenSequence
 from safactory.trainer.advantages import AdvantageKind, advantages
-from torch import Tensor
 
 
 @dataclass(frozen=True)

@@ -15,10 +15,11 @@ from typing import Any
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field
+from safetensors.torch import save_file
+
 from safactory.contracts.errors import ConfigError
 from safactory.contracts.ids import WeightVersion
 from safactory.trainer.policy import Policy
-from safetensors.torch import save_file
 
 LATEST = "latest"
 STATE = "trainer.json"

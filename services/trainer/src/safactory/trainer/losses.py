@@ -12,8 +12,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from safactory.trainer.settings import LossSettings
 from torch import Tensor
+
+from safactory.trainer.settings import LossSettings
 
 LOG_RATIO_MAX = 20.0
 """Log-ratios are clamped to ± this, so that one absurd token cannot overflow a sum."""

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import torch
 import transformers
+from torch import Tensor, nn
+
 from safactory.contracts.errors import ConfigError
 from safactory.infra.boundary import boundary
 from safactory.trainer.settings import TrainerSettings
 from safactory.trainer.step import make_optimiser
-from torch import Tensor, nn
 
 
 class Policy:

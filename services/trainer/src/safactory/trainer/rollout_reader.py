@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pydantic import TypeAdapter, ValidationError
+
 from safactory.contracts.errors import PoisonError
 from safactory.contracts.rollouts import RolloutReady, RolloutSample
 from safactory.infra.objects import Objects

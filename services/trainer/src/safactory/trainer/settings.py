@@ -9,6 +9,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, Field
 from pydantic_settings import SettingsConfigDict
+
 from safactory.infra.settings import ServiceSettings
 from safactory.trainer.advantages import AdvantageKind
 

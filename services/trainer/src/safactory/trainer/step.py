@@ -11,11 +11,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import torch
+from torch import Tensor, nn
+
 from safactory.contracts.errors import SafactoryError
 from safactory.trainer.batch import Batch, MicroBatch
 from safactory.trainer.losses import TokenLogprobs, TokenLosses, chosen_logprobs, decoupled_ppo, ess_fraction, k3
 from safactory.trainer.settings import LossSettings, OptimiserSettings
-from torch import Tensor, nn
 
 
 class DivergedError(SafactoryError):

@@ -6,10 +6,11 @@ import hashlib
 from collections.abc import Iterator, Mapping
 
 import torch
+from torch import Tensor
+
 from safactory.contracts.ids import WeightVersion
 from safactory.contracts.rpc.v1 import weights_pb2
 from safactory.contracts.weight_manifest import manifest_digest
-from torch import Tensor
 
 CHUNK_BYTES = 1024 * 1024
 """Below gRPC's default limit of 4 MiB a message."""

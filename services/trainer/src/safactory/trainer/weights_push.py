@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 import grpc
+
 from safactory.contracts.errors import WeightsError
 from safactory.contracts.ids import WeightVersion
 from safactory.contracts.rpc.v1 import weights_pb2, weights_pb2_grpc

@@ -14,6 +14,7 @@ import time
 from pathlib import Path
 
 from rich.console import Console
+
 from safactory.contracts.errors import ConfigError, ServiceError
 from safactory.contracts.jobs import JobRequest, SourceFile, TrainingSpec
 from safactory.contracts.statistics import wilson_ci95

@@ -10,6 +10,7 @@ from pathlib import Path
 from rich import box
 from rich.console import Console
 from rich.table import Table
+
 from safactory.sdk import stack_file
 from safactory.sdk.calls import Facts
 from safactory.sdk.client import Safactory

@@ -16,6 +16,7 @@ from typing import IO, NamedTuple
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPartition
 from aiokafka.errors import KafkaError
+
 from safactory.contracts.errors import BusError, ConfigError
 from safactory.sdk import stack_file
 from safactory.sdk.errors_shown import errors_shown

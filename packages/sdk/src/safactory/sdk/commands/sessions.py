@@ -7,6 +7,7 @@ from pathlib import Path
 
 from rich.console import Console
 from rich.markup import escape
+
 from safactory.contracts.messages import Message
 from safactory.contracts.trajectory import Trajectory
 from safactory.sdk.calls import Facts
@@ -37,7 +38,7 @@ def show(session_id: str, home: Path, *, as_json: bool) -> int:
     if as_json:
         print(json.dumps(view, indent=1))
         return 0
-    console = Console(highlight=False)
+    console = Console(highlight=False, soft_wrap=True)
     _print_head(view, console)
     if view["trajectory"] is not None:
         _print_steps(Trajectory.model_validate(view["trajectory"]), console)

@@ -15,6 +15,7 @@ from pathlib import Path
 import psutil
 from rich.console import Console
 from rich.table import Table
+
 from safactory.contracts.errors import ConfigError, ServiceError
 from safactory.sdk import stack_file
 from safactory.sdk.errors_shown import EXIT_FAILED, errors_shown

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from rich.console import Console
+
 from safactory.contracts.errors import ConfigError
 from safactory.contracts.jobs import JobMode, JobRequest, SourceFile, TrainingSpec
 from safactory.sdk import stack_file

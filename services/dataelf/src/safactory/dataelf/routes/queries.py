@@ -6,6 +6,7 @@ import uuid
 
 from fastapi import APIRouter, HTTPException
 from pydantic import JsonValue
+
 from safactory.contracts.jobs import JobSpec
 from safactory.dataelf import job_queries, run_queries, session_queries
 from safactory.dataelf.audit import Audit, audit

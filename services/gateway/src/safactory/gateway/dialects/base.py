@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Protocol
 
 from pydantic import JsonValue
+
 from safactory.contracts.ids import VersionSpan
 from safactory.contracts.steps import StepTokens
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from pydantic import JsonValue, TypeAdapter, ValidationError
+
 from safactory.contracts.ids import VersionSpan
 from safactory.contracts.steps import StepTokens
 from safactory.gateway.dialects.base import Answer, Body

@@ -7,6 +7,7 @@ import contextlib
 import logging
 
 from faststream.kafka import KafkaBroker, KafkaMessage
+
 from safactory.contracts.topics import WEIGHTS
 from safactory.contracts.weights import WeightsPublished
 from safactory.gateway.route_table import RouteTable

@@ -6,6 +6,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Header, Request
 from fastapi.responses import JSONResponse
+
 from safactory.contracts.errors import ConfigError
 from safactory.gateway.errors import Refusal
 from safactory.gateway.gate import Gate

@@ -9,6 +9,7 @@ from typing import Annotated
 from fastapi import APIRouter, Header, Request, Response
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, JsonValue
+
 from safactory.contracts.ids import new_session_id
 from safactory.contracts.rpc.v1 import sessions_pb2
 from safactory.gateway.admission import REJECTED

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 from pydantic import JsonValue
+
 from safactory.contracts.errors import ConfigError
 
 
@@ -17,7 +18,8 @@ def read_json_lines(path: Path) -> list[dict[str, JsonValue]]:
     """
     rows: list[dict[str, JsonValue]] = []
     try:
-        lines = path.read_text().splitlines()
+        # Not splitlines(): a JSON string may hold a raw U+2028, which that takes for the end of a line.
+        lines = path.read_text("utf-8-sig").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"cannot be read: {error}", file=str(path)) from error
     for number, line in enumerate(lines, 1):

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 from pydantic import JsonValue
+
 from safactory.contracts.errors import ConfigError
 
 

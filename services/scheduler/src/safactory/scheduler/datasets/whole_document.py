@@ -7,6 +7,7 @@ from pathlib import Path
 
 import yaml
 from pydantic import JsonValue, TypeAdapter, ValidationError
+
 from safactory.contracts.errors import ConfigError
 
 _ROWS = TypeAdapter(list[dict[str, JsonValue]])
@@ -19,7 +20,7 @@ def read_json(path: Path) -> list[dict[str, JsonValue]]:
         ConfigError: it is not a JSON list of objects.
     """
     try:
-        return _rows(json.loads(path.read_text()), path)
+        return _rows(json.loads(path.read_text("utf-8-sig")), path)
     except json.JSONDecodeError as error:
         raise ConfigError(f"is not JSON: {error.msg}", file=str(path), line=error.lineno) from error
     except (OSError, UnicodeDecodeError) as error:
@@ -33,7 +34,7 @@ def read_yaml(path: Path) -> list[dict[str, JsonValue]]:
         ConfigError: it is not a YAML list of mappings.
     """
     try:
-        return _rows(yaml.safe_load(path.read_text()), path)
+        return _rows(yaml.safe_load(path.read_text("utf-8-sig")), path)
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise ConfigError(f"is not YAML: {error}", file=str(path)) from error
 

@@ -9,6 +9,7 @@ from fastapi import APIRouter, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from pydantic import Field
+
 from safactory.contracts.errors import ConfigError, SafactoryError
 from safactory.contracts.event import Event, Model
 from safactory.contracts.jobs import JobRequest, JobResumed, JobSubmitted
