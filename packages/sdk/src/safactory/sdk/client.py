@@ -21,8 +21,8 @@ A = TypeVar("A")
 class Safactory:
     """A synchronous client.
 
-    Every call raises ConfigError when the service refuses what was asked, with the reason and the way out (NotFoundError
-    when it does not know the id), and ServiceError when it does not answer.
+    Every call raises ConfigError when the service refuses what was asked, with the reason and the way out
+    (NotFoundError when it does not know the id), and ServiceError when it does not answer.
     """
 
     def __init__(self, scheduler: str, dataelf: str) -> None:

@@ -64,8 +64,11 @@ class WeightsSubscription:
                 await self._broker.start()
             except Exception as error:  # noqa: BLE001  # every client failure here means: the broker is not there yet
                 logger.info("weights subscription waits for the broker: %r", error)
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(RETRY_S):
-                        await self._stopping.wait()
+                await self._pause()
             else:
                 return
+
+    async def _pause(self) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(RETRY_S):
+                await self._stopping.wait()
