@@ -40,7 +40,7 @@ class Records:
         """Begin a record on its topic and hand it over, as the consumer does."""
         topic = TOPIC_OF[type(event)].name
         mark = self.watermarks.setdefault(topic, Watermark(0))
-        offset = mark._reached
+        offset = mark.reached
         mark.begin(offset)
         record = ConsumerRecord(topic, 0, offset, 0, 0, b"", event.to_json(), None, 0, 0, ())
         return Delivery(event, record, mark, topic)
