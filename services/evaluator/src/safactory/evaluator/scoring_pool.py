@@ -128,7 +128,9 @@ class ScoringPool:
                 return answer, asyncio.get_running_loop().time() - started_s
             except TimeoutError:
                 KILLED.labels("timeout").inc()
-                raise EvaluatorError(f"was still running after {case.timeout_s:g} s and was killed") from None
+                raise EvaluatorError(
+                    f"was killed after {case.timeout_s:g} s: raise evaluation_timeout_s or mend it"
+                ) from None
             finally:
                 BUSY.dec()
                 if keep:
