@@ -13,6 +13,7 @@ from safactory.sdk.progress import number
 def results_table(results: Facts) -> Table:
     """Return one row an environment: endings, scores with their interval, tokens; fits into 80 columns."""
     table = Table(title=f"job {results['job_id']}", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    table.padding = (0, 1, 0, 0)
     table.add_column("environment", overflow="fold", min_width=11)
     table.add_column("sessions\nby ending", no_wrap=True)
     table.add_column("scored of\nplanned", justify="right", no_wrap=True)
