@@ -63,7 +63,10 @@ async def test_every_event_is_archived_once_and_a_repeat_changes_nothing(
         for _ in range(2):
             for event in ALL:
                 await bus.publish(event)
-        view = await get(f"{url}/v1/sessions/{builders.SESSION}", lambda v: len(v["events"]) == 5 and v["rewards"])
+        view = await get(
+            f"{url}/v1/sessions/{builders.SESSION}",
+            lambda v: len(v["events"]) == 5 and v["rewards"] and v["trajectory"],
+        )
         assert [reward["score"] for reward in view["rewards"]] == [10.0]
         (step,) = view["trajectory"]["steps"]
         assert [message["body"]["content"] for message in step["messages"]] == ["row P F"]

@@ -90,9 +90,11 @@ class Stack:
     def _start(self) -> None:
         started_s = time.monotonic()
         (self.plan.home / "logs").mkdir(parents=True, exist_ok=True)
-        broker, *services = self.plan.processes
-        self._launch(broker)
-        self._until(lambda: _listens(broker.port), broker.name)
+        brokers = [process for process in self.plan.processes if process.name == "broker"]
+        services = [process for process in self.plan.processes if process not in brokers]
+        for broker in brokers:
+            self._launch(broker)
+            self._until(lambda port=broker.port: _listens(port), broker.name)  # type: ignore[misc]
         for process in services:
             self._launch(process)
         self._say(

@@ -82,28 +82,69 @@ def plan_stack(
     dotenv = {name: value for name, value in dotenv_values(".env").items() if value is not None}
     environment = {**dotenv, **os.environ, **(overrides or {})}
     ports = _Ports(environment)
-    broker = ports.of("BROKER_PORT")
+    broker = 0 if environment.get("BUS_SERVERS") else ports.of("BROKER_PORT")
     http = {name: ports.of(f"{_variable(name)}_PORT") for name in (*SERVICES, *POLICY_SERVICES)}
     grpc = {name: ports.of(f"{_variable(name)}_GRPC_PORT") for name in ("gateway", "scheduler", "inference")}
     urls = {name: f"http://127.0.0.1:{port}" for name, port in http.items()}
-    key = environment.get("TOKEN_KEY") or secrets.token_hex(32)
     given = _given_routes(environment.get("GATEWAY_CONFIG", ""))
     routes = _write_routes(home, given, (urls["inference"], grpc["inference"]), policy)
-    own = {
+    shared = _shared_variables(home, broker, environment)
+    own = _own_variables(home, grpc, policy)
+    own["runtime-worker"] |= {"RUNTIME_WORKER_SLOTS": str(slots)} if slots else {}
+    names = [*SERVICES, *(["inference"] if policy else []), *(["trainer"] if policy and policy.train else [])]
+    services = [
+        Process(
+            name=name,
+            command=[sys.executable, "-m", f"safactory.{name.replace('-', '_')}"],
+            env=_variables_of(name, environment) | shared | own[name] | {f"{_variable(name)}_PORT": str(http[name])},
+            ready_url=f"{urls[name]}/readyz",
+            port=http[name],
+        )
+        for name in names
+    ]
+    services[SERVICES.index("scheduler")].env["SCHEDULER_GATEWAY_URL"] = urls["gateway"]
+    return StackPlan(
+        home=home,
+        token_key=shared["TOKEN_KEY"],
+        processes=[*([_broker(broker)] if broker else []), *services],
+        urls={name: urls[name] for name in names},
+        bus_servers=shared["BUS_SERVERS"],
+        weights_addresses=[f"127.0.0.1:{grpc['inference']}"] if policy else [],
+        routes=routes,
+    )
+
+
+def _shared_variables(home: Path, broker: int, environment: dict[str, str]) -> dict[str, str]:
+    """Return what every service is told; a broker, store or archive that is given takes the embedded one's place."""
+    embedded = {"BUS_SERVERS": f"127.0.0.1:{broker}", "BUS_PARTITIONS_MAX": "1"} if broker else {}
+    return {
+        "BUS_SERVERS": environment.get("BUS_SERVERS", ""),
+        "BUS_WAL_DIR": str(home / "wal"),
+        "OBJECTS_URL": environment.get("OBJECTS_URL") or f"file://{home}/objects",
+        "TOKEN_KEY": environment.get("TOKEN_KEY") or secrets.token_hex(32),
+        "LOG_FORMAT": environment.get("LOG_FORMAT", "text"),
+        "ARCHIVE_URL": environment.get("ARCHIVE_URL") or f"chdb://{home}/archive",
+        "PYTHONUNBUFFERED": "1",
+        # One thread a process: two on two shared cores are slower than one.
+        "OMP_NUM_THREADS": "1",
+        **embedded,
+    }
+
+
+def _own_variables(home: Path, grpc: dict[str, int], policy: Policy | None) -> dict[str, dict[str, str]]:
+    return {
         "gateway": {"GATEWAY_GRPC_PORT": str(grpc["gateway"]), "GATEWAY_CONFIG": str(home / "gateway.yaml")},
         "scheduler": {
             "SCHEDULER_GRPC_PORT": str(grpc["scheduler"]),
-            "SCHEDULER_GATEWAY_URL": urls["gateway"],
             "SCHEDULER_GATEWAY_GRPC": f"127.0.0.1:{grpc['gateway']}",
         },
         "runtime-worker": {
             "RUNTIME_WORKER_SCHEDULER": f"127.0.0.1:{grpc['scheduler']}",
             "RUNTIME_WORKER_FOLDER": str(home / "sessions"),
-            **({"RUNTIME_WORKER_SLOTS": str(slots)} if slots else {}),
         },
         "evaluator": {},
         # It reads every topic and is in no hurry: fewer fetches leave more of a small machine to the others.
-        "dataelf": {"ARCHIVE_URL": f"chdb://{home}/archive", "BUS_FETCH_WAIT_MS": "200"},
+        "dataelf": {"BUS_FETCH_WAIT_MS": "200"},
         "inference": {"INFERENCE_GRPC_PORT": str(grpc["inference"]), **_policy_env("INFERENCE", policy)},
         "trainer": {
             "TRAINER_ENGINES": f"127.0.0.1:{grpc['inference']}",
@@ -112,40 +153,6 @@ def plan_stack(
             **_policy_env("TRAINER", policy),
         },
     }
-    shared = {
-        "BUS_SERVERS": f"127.0.0.1:{broker}",
-        "BUS_WAL_DIR": str(home / "wal"),
-        "BUS_PARTITIONS_MAX": "1",
-        "OBJECTS_URL": f"file://{home}/objects",
-        "TOKEN_KEY": key,
-        "LOG_FORMAT": environment.get("LOG_FORMAT", "text"),
-        "PYTHONUNBUFFERED": "1",
-        # One thread a process: two on two shared cores are slower than one.
-        "OMP_NUM_THREADS": "1",
-    }
-    names = [*SERVICES, *(["inference"] if policy else []), *(["trainer"] if policy and policy.train else [])]
-    processes = [_broker(broker)]
-    for name in names:
-        variables = _variables_of(name, environment) | shared | own[name]
-        variables[f"{_variable(name)}_PORT"] = str(http[name])
-        processes.append(
-            Process(
-                name=name,
-                command=[sys.executable, "-m", f"safactory.{name.replace('-', '_')}"],
-                env=variables,
-                ready_url=f"{urls[name]}/readyz",
-                port=http[name],
-            )
-        )
-    return StackPlan(
-        home=home,
-        token_key=key,
-        processes=processes,
-        urls={name: urls[name] for name in names},
-        bus_servers=f"127.0.0.1:{broker}",
-        weights_addresses=[f"127.0.0.1:{grpc['inference']}"] if policy else [],
-        routes=routes,
-    )
 
 
 def _broker(port: int) -> Process:
