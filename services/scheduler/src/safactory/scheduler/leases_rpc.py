@@ -80,12 +80,7 @@ class LeasesServicer(leases_pb2_grpc.LeasesServicer):
                 return leases_pb2.CompleteResponse(accepted=True)
             FENCED.inc()
             return leases_pb2.CompleteResponse(accepted=False, refusal="fenced: this lease is not held any more")
-        try:
-            outcome = RunOutcome.model_validate_json(request.outcome_json)
-        except ValidationError as error:
-            cause = f"worker {request.worker_id} sent an unreadable report: {error.errors(include_url=False)[0]['msg']}"
-            outcome = RunOutcome(reason=EndReason.INFRASTRUCTURE_ERROR, cause=cause)
-        await self._finisher.finish(*found, outcome)
+        await self._finisher.finish(*found, _outcome(request))
         return leases_pb2.CompleteResponse(accepted=True)
 
     def _waiting(self) -> bool:
@@ -148,5 +143,14 @@ def _next(job: Job) -> Session | None:
 
 
 def _reported_already(session: Session, request: leases_pb2.CompleteRequest) -> bool:
-    lease = session.lease
-    return lease is not None and lease.fence == request.lease.fence and session.outcome is not None
+    """Tell whether a report is a repeat; what the scheduler itself put in its place is none."""
+    held = session.lease is not None and session.lease.fence == request.lease.fence
+    return held and session.outcome is not None and session.outcome == _outcome(request)
+
+
+def _outcome(request: leases_pb2.CompleteRequest) -> RunOutcome:
+    try:
+        return RunOutcome.model_validate_json(request.outcome_json)
+    except ValidationError as error:
+        cause = f"worker {request.worker_id} sent an unreadable report: {error.errors(include_url=False)[0]['msg']}"
+        return RunOutcome(reason=EndReason.INFRASTRUCTURE_ERROR, cause=cause)
