@@ -80,9 +80,10 @@ def job_routes(journal: Journal, objects: Objects, admitter: Admitter, leases: L
     async def resume(job_id: str, body: Resumption) -> JobStatus:
         await _restore(journal, job_id, body)
         job = find(job_id)
-        await journal.record(JobResumed(job_id=job_id, resumption=str(uuid.uuid4())))
+        resumed = JobResumed(job_id=job_id, resumption=str(uuid.uuid4()))
         again = [session.queued for session in job.sessions.values() if _unfinished(session)]
-        await journal.record(*(queued.model_copy(update={"attempt": queued.attempt + 1}) for queued in again))
+        # In one breath: a job that goes on and has nothing open would be found ended.
+        await journal.record(resumed, *(queued.model_copy(update={"attempt": queued.attempt + 1}) for queued in again))
         await admitter.admit_all()
         return status_of(job, leases)
 
@@ -94,9 +95,10 @@ async def _restore(journal: Journal, job_id: str, body: Resumption) -> None:
         return
     classes = [(EVENT_OF.get(archived.type), archived) for archived in body.events]
     events: list[Event] = [kind.from_json(archived.body.encode()) for kind, archived in classes if kind]
-    # Job before sessions, and each session's attempts in order: the fold has no other order to go by.
-    await journal.record(*(event for event in events if event.type == JobSubmitted.type))
-    await journal.record(*(event for event in events if event.type.startswith("session.")))
+    # Job before sessions, and each session's attempts in order: the fold has no other order to go by. In one breath:
+    # a job that has none of its sessions yet would be given new ones.
+    submitted = [event for event in events if event.type == JobSubmitted.type]
+    await journal.record(*submitted, *(event for event in events if event.type.startswith("session.")))
 
 
 def _unfinished(session: Session) -> bool:
