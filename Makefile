@@ -8,6 +8,9 @@ STAMP := $(VENV)/.installed
 PARTS := $(wildcard packages/*/pyproject.toml services/*/pyproject.toml requirements/*.txt)
 PIP := $(BIN)/pip --disable-pip-version-check install -q -c requirements/constraints.txt
 
+# torch makes this folder in the system's temporary one otherwise, and leaves it there.
+export TORCHINDUCTOR_CACHE_DIR := $(CURDIR)/.safactory/cache/torchinductor
+
 .PHONY: help install demo test lint unit flows e2e rules connected proto dev up down clean
 
 help:  ## Show this list

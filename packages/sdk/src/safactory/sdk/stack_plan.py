@@ -125,6 +125,8 @@ def _shared_variables(home: Path, broker: int, environment: dict[str, str]) -> d
         "LOG_FORMAT": environment.get("LOG_FORMAT", "text"),
         "ARCHIVE_URL": environment.get("ARCHIVE_URL") or f"chdb://{home}/archive",
         "PYTHONUNBUFFERED": "1",
+        # torch makes this folder in the system's temporary one otherwise, and leaves it there.
+        "TORCHINDUCTOR_CACHE_DIR": str(home / "cache" / "torchinductor"),
         # One thread a process: two on two shared cores are slower than one.
         "OMP_NUM_THREADS": "1",
         **embedded,

@@ -7,8 +7,8 @@ evaluates it again. Success: at least `SUCCESS_MIN` after, and at least `GAIN_MI
 from __future__ import annotations
 
 import json
+import os
 import shutil
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -23,6 +23,7 @@ from safactory.sdk.client import Facts, Safactory
 from safactory.sdk.commands.train import training_request
 from safactory.sdk.errors_shown import EXIT_FAILED, errors_shown
 from safactory.sdk.interrupts import StopFlag, stop_flag
+from safactory.sdk.linux_child import start_child
 from safactory.sdk.local_stack import own_stack
 from safactory.sdk.progress import counts
 from safactory.sdk.report import Evaluation, Report, collect_run, write_report
@@ -63,7 +64,7 @@ def demo(out: Path, home: Path, environments: Path, seed: int) -> int:
         if stack_file.read(home) is not None:
             raise ConfigError(f"a demo runs in {home} already")
         shutil.rmtree(home, ignore_errors=True)
-        model_dir = _seed_model(home / "model", seed, console)
+        model_dir = _seed_model(home / "model", seed, flag, console)
         plan = plan_stack(home, policy=Policy(model_dir=model_dir), overrides=RECIPE)
         with own_stack(plan, flag, lambda line: console.print(line, highlight=False, soft_wrap=True)) as stack:
             report = _loop(stack, flag, console, config)
@@ -72,12 +73,20 @@ def demo(out: Path, home: Path, environments: Path, seed: int) -> int:
         return _verdict(report, path, console)
 
 
-def _seed_model(folder: Path, seed: int, console: Console) -> Path:
+def _seed_model(folder: Path, seed: int, flag: StopFlag, console: Console) -> Path:
     console.print(f"making a small Qwen3-shaped model of random weights in {folder}", highlight=False, soft_wrap=True)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    log = folder.parent / "seed_model.log"
     command = [sys.executable, "-m", "safactory.inference.seed_model", str(folder), "--seed", str(seed)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, start_new_session=True)
-    if done.returncode != 0:
-        raise ServiceError(f"the model could not be made:\n{done.stderr}")
+    child = start_child(command, os.environ, log)
+    try:
+        while child.poll() is None:
+            flag.sleep(0.05)
+    finally:
+        child.kill()
+        child.wait()
+    if child.returncode != 0:
+        raise ServiceError(f"the model could not be made:\n{log.read_text(errors='replace')}")
     return folder
 
 
