@@ -65,9 +65,13 @@ class Stack:
                 )
 
     def stop(self) -> None:
-        """End every process: those that write, then dataelf, which archives what they wrote, then the broker."""
+        """End every process: the worker while the scheduler still listens to its last reports, then those that write,
+        then dataelf, which archives what they wrote, then the broker.
+        """
         children = dict(self._children)
+        first = [children.pop(name) for name in ("runtime-worker",) if name in children]
         last = [children.pop(name) for name in ("dataelf", "broker") if name in children]
+        _end(first)
         _end(children.values())
         for child in last:
             _end([child], DRAIN_S)
