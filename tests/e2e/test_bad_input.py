@@ -143,6 +143,7 @@ def test_a_wrong_model_name_is_said_so(house: House, capsys: pytest.CaptureFixtu
     ("name", "text", "says"),
     [
         ("rows.jsonl", '{"problem": "1", "answer": "1"}\nnot json\n', "rows.jsonl:2: is not JSON"),
+        ("rows.jsonl", '{"question": "1", "answer": "1"}\n', "row 1 has no field 'problem'; it has question, answer"),
         ("rows.jsonl", "[1]\n", "rows.jsonl:1: is not a JSON object"),
         ("rows.jsonl", "", "has no rows"),
         ("rows.txt", "1", "is none of .jsonl"),

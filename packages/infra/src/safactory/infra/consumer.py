@@ -14,7 +14,7 @@ import contextlib
 import logging
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Literal
 
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
@@ -42,6 +42,8 @@ GAPS = counter("consumer_gaps", "Gaps in offsets that were looked at again", "gr
 CONNECT_S = 10.0
 COMMIT_EVERY_S = 1.0
 GAP_LOOKS = 5
+LEAVE_S = 2.0
+"""For each step of leaving a broker that may be gone."""
 BACKOFF_MAX_S = 5.0
 
 Handler = Callable[["Delivery"], Awaitable[None]]
@@ -160,10 +162,10 @@ class Consumer:
             await asyncio.sleep(1.0)
 
     async def _leave(self, consumer: AIOKafkaConsumer) -> None:
-        for step in (self._commit_done(consumer), consumer.stop()):
-            with contextlib.suppress(KafkaError, TimeoutError, OSError):
-                async with asyncio.timeout(2):
-                    await step
+        try:
+            await _bounded(self._commit_done(consumer))
+        finally:
+            await _bounded(consumer.stop())
 
     async def _read(self, consumer: AIOKafkaConsumer) -> None:
         async with asyncio.timeout(CONNECT_S):
@@ -288,3 +290,9 @@ class Consumer:
         if moved:
             await consumer.commit(moved)
             self._committed.update(moved)
+
+
+async def _bounded(step: Coroutine[None, None, None]) -> None:
+    with contextlib.suppress(KafkaError, TimeoutError, OSError):
+        async with asyncio.timeout(LEAVE_S):
+            await step

@@ -34,6 +34,8 @@ class EnvironmentEntry(BaseModel):
     dataset_columns: list[str] | None = None
     """Columns to keep; None: all."""
     env_params: dict[str, JsonValue] = Field(default_factory=dict)
+    required_fields: list[str] = Field(default_factory=list)
+    """Fields that every row must have; a dataset without them is refused before anything runs."""
     hidden_fields: list[str] | None = None
     """Fields of a row that are kept from the runner; None: the usual names of an answer."""
     pass_score: float = Field(default=10.0, ge=0, le=10)

@@ -86,7 +86,11 @@ def _rows(request: JobRequest, document: Document, index: int, entry: Environmen
         if request.dataset:
             raise ConfigError(message, field="dataset")
         raise document.error(message, "environments", index, "dataset")
-    return read_rows(path, entry.dataset_columns)[: request.limit]
+    rows = read_rows(path, entry.dataset_columns)[: request.limit]
+    for number, row in enumerate(rows, 1):
+        if missing := [field for field in entry.required_fields if field not in row]:
+            raise ConfigError(f"row {number} has no field {missing[0]!r}; it has {', '.join(row)}", file=str(path))
+    return rows
 
 
 def _start_source(request: JobRequest, document: Document) -> SourceFile:

@@ -24,7 +24,10 @@ class Journal:
 
         Raises:
             BusError: neither the broker nor the disk took them: this process must not go on.
+            PoisonError: one is too large to publish; none was applied.
         """
+        for event in events:
+            self._bus.record(event)
         for event in events:
             self.book.apply(event)
         if any(isinstance(event, SessionQueued) for event in events):

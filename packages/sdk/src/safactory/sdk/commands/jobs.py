@@ -40,7 +40,10 @@ def list_jobs(home: Path, *, as_json: bool) -> int:
     if as_json:
         print(json.dumps(rows, indent=1))
         return 0
-    table = Table("job", "submitted (UTC)", "state", box=box.SIMPLE_HEAD, pad_edge=False)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("job", no_wrap=True)
+    table.add_column("submitted (UTC)", no_wrap=True)
+    table.add_column("state", overflow="fold")
     for row in rows:
         submitted = str(row.get("submitted_at", "just now"))
         table.add_row(str(row["job_id"]), submitted.partition(".")[0], _state(row))

@@ -10,8 +10,9 @@ from safactory.contracts.errors import ConfigError
 from safactory.contracts.jobs import JobMode, JobRequest, SourceFile, TrainingSpec
 from safactory.sdk import stack_file
 from safactory.sdk.client import Safactory
-from safactory.sdk.errors_shown import EXIT_INTERRUPTED, errors_shown
+from safactory.sdk.errors_shown import EXIT_FAILED, EXIT_INTERRUPTED, errors_shown
 from safactory.sdk.interrupts import Interrupted, stop_flag
+from safactory.sdk.progress import number
 from safactory.sdk.watch import Watch
 
 
@@ -29,7 +30,8 @@ def train(config: Path, training: TrainingSpec, samples: int | None, temperature
             job_id = str(client.submit(request)["job_id"])
             console.print(f"training job {job_id}", highlight=False)
             try:
-                status = Watch(client, flag, lambda: None, console).until_ended(job_id, config.stem)
+                watch = Watch(client, flag, lambda: None, console)
+                status = watch.until_ended(job_id, config.stem.removesuffix("_config"))
             except Interrupted:
                 client.cancel(job_id, "interrupted")
                 console.print(f"cancelled; go on with: safactory jobs resume {job_id}", highlight=False)
@@ -39,6 +41,9 @@ def train(config: Path, training: TrainingSpec, samples: int | None, temperature
             console.print(
                 f"{status['steps_done']} steps; weights {last['version']} {last['checkpoint']}", highlight=False
             )
+            if number(status, "steps_done") < training.steps:
+                console.print(f"ended early: {status['cause']}", style="red", markup=False)
+                return EXIT_FAILED
     return 0
 
 
