@@ -216,7 +216,9 @@ async def test_training_is_paced_by_what_the_trainer_has_done(factory: Factory) 
 async def test_a_bad_job_is_refused_with_its_place_and_leaves_nothing(factory: Factory) -> None:
     async with factory.scheduler():
         await factory.submit()
-        (factory.folder / "maze" / "rows.jsonl").write_text('{"n": 1}\nnot json\n')
+        rows = factory.folder / "maze" / "rows.jsonl"
+        good = rows.read_text()
+        rows.write_text('{"n": 1}\nnot json\n')
         config = {"agent_config": {"path": str(factory.folder / "maze" / "maze_config.yaml")}}
         refused = await factory.post("/v1/jobs", config)
         assert refused.status_code == 422
@@ -224,6 +226,9 @@ async def test_a_bad_job_is_refused_with_its_place_and_leaves_nothing(factory: F
         assert (error["type"], Path(error["file"]).name, error["line"]) == ("ConfigError", "rows.jsonl", 2)
         misspelt = await factory.post("/v1/jobs", config | {"sampels": 3})
         assert (misspelt.status_code, misspelt.json()["error"]["message"][:7]) == (422, "sampels")
+        rows.write_text(good)
+        huge = await factory.post("/v1/jobs", config | {"labels": {"note": "x" * 1_100_000}})
+        assert (huge.status_code, huge.json()["error"]["type"]) == (422, "PoisonError")
         unknown = await factory.post("/v1/jobs/none/cancel", {})
         assert (unknown.status_code, unknown.json()["error"]["message"]) == (404, "no job none")
     assert len(factory.recorder.of(JobSubmitted)) == 1

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
+import sys
 from pathlib import Path
 
 STUBS = "safactory/contracts/rpc/v1"
@@ -13,7 +15,8 @@ def generated(folder: Path) -> dict[str, bytes]:
 
 
 def test_the_stubs_regenerate_to_the_same_bytes(root: Path, tmp_path: Path) -> None:
-    subprocess.run([root / "proto/generate", tmp_path], check=True, capture_output=True, timeout=60)
+    env = {**os.environ, "PYTHON": sys.executable}
+    subprocess.run([root / "proto/generate", tmp_path], env=env, check=True, capture_output=True, timeout=60)
     made, kept = generated(tmp_path / STUBS), generated(root / "packages/contracts/src" / STUBS)
     assert len(made) == 12
     assert sorted(made) == sorted(kept)

@@ -91,17 +91,26 @@ class Bus:
         if self._outbox:
             raise BusError(f"{len(self._outbox)} events wait in the write-ahead file")
 
-    async def publish(self, event: Event) -> None:
-        """Make an event durable.
+    def record(self, event: Event) -> Record:
+        """Return an event as it will be published.
 
         Raises:
-            BusError: neither the broker nor the local disk took it.
             PoisonError: it is larger than a broker takes, and would block all that comes behind it.
         """
         record = record_of(event, self.source, self.settings)
         if len(record.value) > self.settings.message_bytes_max:
             limit = self.settings.message_bytes_max
             raise PoisonError(f"{event.type} has {len(record.value)} bytes, over BUS_MESSAGE_BYTES_MAX ({limit})")
+        return record
+
+    async def publish(self, event: Event) -> None:
+        """Make an event durable.
+
+        Raises:
+            BusError: neither the broker nor the local disk took it.
+            PoisonError: it is larger than a broker takes.
+        """
+        record = self.record(event)
         # Behind a waiting record no later one may overtake it: order per key is a promise.
         if not self._outbox and self._up.is_set():
             try:
