@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PARTS := $(wildcard packages/*/pyproject.toml services/*/pyproject.toml requirements/*.txt)
-PIP := $(BIN)/pip --disable-pip-version-check install -q -c requirements/constraints.txt
+PIP := $(BIN)/pip --disable-pip-version-check install -qq -c requirements/constraints.txt
 
 # torch makes this folder in the system's temporary one otherwise, and leaves it there.
 export TORCHINDUCTOR_CACHE_DIR := $(CURDIR)/.safactory/cache/torchinductor
@@ -33,7 +33,7 @@ demo: $(STAMP)  ## Train a small model on FrozenLake with the whole factory
 	@exec $(BIN)/safactory demo
 
 test: $(STAMP) lint  ## Lint, types, rules, unit tests, flows on the embedded broker, and the whole stack
-	$(BIN)/python -m pytest -q tests
+	$(BIN)/python -m pytest -q -n 2 --dist loadfile tests
 
 lint: $(STAMP)  ## ruff and mypy --strict
 	$(BIN)/ruff check .

@@ -144,14 +144,14 @@ def _own_variables(home: Path, grpc: dict[str, int], policy: Policy | None) -> d
             "RUNTIME_WORKER_SCHEDULER": f"127.0.0.1:{grpc['scheduler']}",
             "RUNTIME_WORKER_FOLDER": str(home / "sessions"),
         },
-        "evaluator": {},
-        # It reads every topic and is in no hurry: fewer fetches leave more of a small machine to the others.
-        "dataelf": {"BUS_FETCH_WAIT_MS": "200"},
+        "evaluator": {"EVALUATOR_FOLDER": str(home / "scoring")},
+        # It reads every topic: fewer fetches leave more of a small machine to the others.
+        "dataelf": {"BUS_FETCH_WAIT_MS": "50"},
         "inference": {"INFERENCE_GRPC_PORT": str(grpc["inference"]), **_policy_env("INFERENCE", policy)},
         "trainer": {
             "TRAINER_ENGINES": f"127.0.0.1:{grpc['inference']}",
             "TRAINER_CHECKPOINT__DIR": str(home / "checkpoints"),
-            "BUS_FETCH_WAIT_MS": "100",
+            "BUS_FETCH_WAIT_MS": "50",
             **_policy_env("TRAINER", policy),
         },
     }

@@ -13,7 +13,7 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
+from pathlib import Path
 
 from safactory.contracts.errors import EvaluatorError, ServiceError
 from safactory.evaluator.scoring_case import ScoringAnswer, ScoringCase
@@ -31,15 +31,16 @@ START_TIMEOUT_S = 60.0
 class ScoringProcess:
     """The evaluator's handle on one scoring process."""
 
-    def __init__(self, memory_bytes_max: int) -> None:
+    def __init__(self, memory_bytes_max: int, home: Path) -> None:
         self.sessions = 0
         """Cases that it was given."""
+        home.mkdir(parents=True, exist_ok=True)
         STARTED.inc()
         self._ours, theirs = socket.socketpair()
         with theirs:
             argv = [sys.executable, "-P", "-m", "safactory.evaluator.scoring_process", str(theirs.fileno())]
             # Evaluators are code from the environments' folders: of the factory's secrets they see none.
-            env = {"PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8", "HOME": tempfile.gettempdir()}
+            env = {"PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8", "HOME": str(home.absolute())}
             self._process = subprocess.Popen(
                 [*argv, str(os.getpid()), str(memory_bytes_max)],
                 pass_fds=[theirs.fileno()],
@@ -145,7 +146,7 @@ class ScoringPool:
             await self._drop(process)
 
     async def _start(self) -> ScoringProcess:
-        process = ScoringProcess(self._settings.memory_bytes_max)
+        process = ScoringProcess(self._settings.memory_bytes_max, self._settings.folder)
         self._all.add(process)
         try:
             await process.start()

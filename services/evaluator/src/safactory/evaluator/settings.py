@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from pydantic import Field
 from pydantic_settings import SettingsConfigDict
 
@@ -13,6 +15,8 @@ class EvaluatorSettings(ServiceSettings):
 
     model_config = SettingsConfigDict(env_prefix="EVALUATOR_", extra="ignore")
 
+    folder: Path = Path(".safactory/scoring")
+    """What evaluators see as HOME: their libraries keep caches there."""
     processes: int = Field(default=2, ge=1)
     """Sessions that are scored at once."""
     join_wait_s: float = Field(default=30.0, gt=0)
