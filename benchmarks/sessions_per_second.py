@@ -76,7 +76,7 @@ def measure(home: Path, samples: int, slots: int) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sessions", type=int, default=780)
-    parser.add_argument("--slots", type=int, default=16)
+    parser.add_argument("--slots", type=int, default=24)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         measure(Path(folder), max(1, round(options.sessions / ROWS)), options.slots)

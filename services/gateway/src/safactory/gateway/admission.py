@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 from safactory.gateway.errors import Refusal
 from safactory.gateway.session_book import SessionState
 from safactory.gateway.settings import GatewaySettings
@@ -12,6 +14,9 @@ ACCEPTED = counter("gateway_requests_accepted", "Calls that were admitted")
 REJECTED = counter("gateway_requests_rejected", "Calls that were refused", "reason")
 INFLIGHT = gauge("gateway_inflight_requests", "Calls in flight")
 
+TOKENS_MAX = 10_000
+"""Verified tokens that are remembered."""
+
 
 class Admission:
     """The limits of one gateway."""
@@ -20,6 +25,7 @@ class Admission:
         self._settings = settings
         self._secret = secret
         self._inflight = 0
+        self._known: dict[str, SessionClaims] = {}
         self.draining = False
         self.starting = True
         """Until the session book is rebuilt, a step number would be a guess."""
@@ -34,11 +40,21 @@ class Admission:
         if not token:
             raise Refusal(401, "invalid_session_token", "give the start request's session_token as the API key")
         try:
-            claims = verify(token, self._secret)
+            claims = self._verified(token)
         except TokenRefused as error:
             raise Refusal(401, "invalid_session_token", str(error)) from error
         if claims.session_id != session_id:
             raise Refusal(401, "invalid_session_token", "the session token is for another session")
+        return claims
+
+    def _verified(self, token: str) -> SessionClaims:
+        """Check a token's signature once: a session shows the same one with every call."""
+        claims = self._known.get(token)
+        if claims is None or claims.exp <= time.time():
+            claims = verify(token, self._secret)
+            if len(self._known) >= TOKENS_MAX:
+                self._known.clear()
+            self._known[token] = claims
         return claims
 
     def is_service(self, authorization: str) -> bool:

@@ -35,6 +35,7 @@ from safactory.sdk.watch import Watch
 SUCCESS_MIN = 0.7
 GAIN_MIN = 3.0
 EVALUATION_SAMPLES = 12
+SLOTS = 24
 EVALUATION_TEMPERATURE = 0.2
 TRAINING_TEMPERATURE = 1.0
 TRAINING = TrainingSpec(steps=70, groups_per_step=4, max_staleness=3)
@@ -65,7 +66,7 @@ def demo(out: Path, home: Path, environments: Path, seed: int) -> int:
             raise ConfigError(f"a demo runs in {home} already")
         shutil.rmtree(home, ignore_errors=True)
         model_dir = _seed_model(home / "model", seed, flag, console)
-        plan = plan_stack(home, policy=Policy(model_dir=model_dir), overrides=RECIPE)
+        plan = plan_stack(home, policy=Policy(model_dir=model_dir), overrides=RECIPE, slots=SLOTS)
         with own_stack(plan, flag, lambda line: console.print(line, highlight=False, soft_wrap=True)) as stack:
             report = _loop(stack, flag, console, config)
         report.wall_s = time.monotonic() - started_s
