@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import IO, NamedTuple
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaError
 
 from safactory.contracts.errors import BusError, ConfigError
@@ -78,12 +79,7 @@ async def _replay(topic: str, bounds: tuple[str, str], target: Target, servers: 
     )
     try:
         await consumer.start()
-        known = sorted(await consumer.topics())
-        for name in (topic, target.topic):
-            if name and name not in known:
-                raise ConfigError(f"no topic {name}; there are {', '.join(known)}")
-        partitions = consumer.partitions_for_topic(topic) or set()
-        tps = [TopicPartition(topic, partition) for partition in sorted(partitions)]
+        tps = await _partitions(topic, target, servers)
         wanted = await _range(consumer, tps, *bounds)
         consumer.assign(tps)
         if target.group:
@@ -94,6 +90,21 @@ async def _replay(topic: str, bounds: tuple[str, str], target: Target, servers: 
         return await _copy(consumer, wanted, target, servers)
     finally:
         await consumer.stop()
+
+
+async def _partitions(topic: str, target: Target, servers: str) -> list[TopicPartition]:
+    """Return a topic's partitions, from the broker: a consumer knows only those of topics that it reads already."""
+    admin = AIOKafkaAdminClient(bootstrap_servers=servers)
+    try:
+        await admin.start()
+        known = sorted(await admin.list_topics())
+        for name in (topic, target.topic):
+            if name and name not in known:
+                raise ConfigError(f"no topic {name}; there are {', '.join(known)}")
+        (described,) = await admin.describe_topics([topic])
+        return [TopicPartition(topic, number) for number in sorted(p["partition"] for p in described["partitions"])]
+    finally:
+        await admin.close()
 
 
 async def _range(consumer: AIOKafkaConsumer, tps: list[TopicPartition], start: str, end: str) -> Range:
