@@ -116,9 +116,7 @@ def plan_stack(
 
 def _shared_variables(home: Path, broker: int, environment: dict[str, str]) -> dict[str, str]:
     """Return what every service is told; a broker, store or archive that is given takes the embedded one's place."""
-    # One process with all partitions, and few fetches: a small machine has better things to do.
-    own_broker = {"BUS_SERVERS": f"127.0.0.1:{broker}", "BUS_PARTITIONS_MAX": "1", "BUS_FETCH_WAIT_MS": "80"}
-    embedded = own_broker if broker else {}
+    embedded = {"BUS_SERVERS": f"127.0.0.1:{broker}", "BUS_PARTITIONS_MAX": "1"} if broker else {}
     return {
         "BUS_SERVERS": environment.get("BUS_SERVERS", ""),
         "BUS_WAL_DIR": str(home / "wal"),
@@ -147,11 +145,13 @@ def _own_variables(home: Path, grpc: dict[str, int], policy: Policy | None) -> d
             "RUNTIME_WORKER_FOLDER": str(home / "sessions"),
         },
         "evaluator": {"EVALUATOR_FOLDER": str(home / "scoring")},
-        "dataelf": {},
+        # It reads every topic: fewer fetches leave more of a small machine to the others.
+        "dataelf": {"BUS_FETCH_WAIT_MS": "200"},
         "inference": {"INFERENCE_GRPC_PORT": str(grpc["inference"]), **_policy_env("INFERENCE", policy)},
         "trainer": {
             "TRAINER_ENGINES": f"127.0.0.1:{grpc['inference']}",
             "TRAINER_CHECKPOINT__DIR": str(home / "checkpoints"),
+            "BUS_FETCH_WAIT_MS": "100",
             **_policy_env("TRAINER", policy),
         },
     }

@@ -35,11 +35,12 @@ from safactory.sdk.watch import Watch
 SUCCESS_MIN = 0.7
 GAIN_MIN = 3.0
 EVALUATION_SAMPLES = 12
-SLOTS = 24
+SLOTS = 16
+"""More would make the data older: with 24 slots and three versions of lag a run reached only 0.73."""
 EVALUATION_TEMPERATURE = 0.2
 TRAINING_TEMPERATURE = 1.0
-TRAINING = TrainingSpec(steps=70, groups_per_step=4, max_staleness=3)
-TRAINING_S_MAX = 165.0
+TRAINING = TrainingSpec(steps=70, groups_per_step=4, max_staleness=2)
+TRAINING_S_MAX = 180.0
 """A slow machine trains on fewer sessions, not for longer."""
 RECIPE = {
     "TRAINER_OPTIMISER__LR": "5e-4",
@@ -47,7 +48,7 @@ RECIPE = {
     "TRAINER_LOSS__ENTROPY_COEF": "0.08",
     "TRAINER_LOSS__ADVANTAGE": "grpo",
     "TRAINER_CHECKPOINT__EVERY_STEPS": "20",
-    "DATAELF_FLUSH_INTERVAL_S": "0.15",
+    "DATAELF_FLUSH_INTERVAL_S": "0.2",
 }
 """Measured with benchmarks/frozenlake_learning.py."""
 
