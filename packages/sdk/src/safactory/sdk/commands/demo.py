@@ -40,7 +40,7 @@ SLOTS = 16
 EVALUATION_TEMPERATURE = 0.2
 TRAINING_TEMPERATURE = 1.0
 TRAINING = TrainingSpec(steps=70, groups_per_step=4, max_staleness=2)
-TRAINING_S_MAX = 180.0
+TRAINING_S_MAX = 170.0
 """A slow machine trains on fewer sessions, not for longer."""
 RECIPE = {
     "TRAINER_OPTIMISER__LR": "5e-4",
