@@ -44,7 +44,7 @@ unit rules flows e2e: $(STAMP)  ## One folder of tests
 	$(BIN)/python -m pytest -q tests/$@
 
 connected: $(STAMP)  ## The flows on the brokers of SAFACTORY_TEST_KAFKA and SAFACTORY_TEST_S3
-	$(BIN)/python -m pytest -q tests/flows
+	$(BIN)/python -m pytest -q -n 2 --dist loadfile tests/flows
 
 proto: $(STAMP)  ## Regenerate the gRPC stubs
 	proto/generate
