@@ -35,13 +35,12 @@ def cpu_s(pid: int) -> float:
     return float(times.user + times.system + times.children_user + times.children_system)
 
 
-def request(samples: int) -> JobRequest:
-    return JobRequest(
-        agent_config=SourceFile(path=str(ENVIRONMENT / "frozenlake_config.yaml")), samples=samples, session_timeout_s=60
-    )
+def request(samples: int, max_steps: int) -> JobRequest:
+    config = SourceFile(path=str(ENVIRONMENT / "frozenlake_config.yaml"))
+    return JobRequest(agent_config=config, samples=samples, max_steps=max_steps, session_timeout_s=60)
 
 
-def measure(home: Path, samples: int, slots: int) -> None:
+def measure(home: Path, samples: int, slots: int, max_steps: int) -> None:
     command = [sys.executable, "-m", "safactory.inference.seed_model", str(home / "model"), "--seed", "2"]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     plan = plan_stack(home, policy=Policy(model_dir=home / "model"), slots=slots)
@@ -53,7 +52,7 @@ def measure(home: Path, samples: int, slots: int) -> None:
 
         def run(count: int) -> tuple[str, float]:
             started_s = time.monotonic()
-            job_id = str(client.submit(request(count))["job_id"])
+            job_id = str(client.submit(request(count, max_steps))["job_id"])
             while client.job(job_id)["state"] != "ended":
                 stack.check()
                 flag.sleep(0.2)
@@ -77,9 +76,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sessions", type=int, default=780)
     parser.add_argument("--slots", type=int, default=24)
+    parser.add_argument("--max-steps", type=int, default=-1, help="model calls a session; -1: as many as it takes")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        measure(Path(folder), max(1, round(options.sessions / ROWS)), options.slots)
+        measure(Path(folder), max(1, round(options.sessions / ROWS)), options.slots, options.max_steps)
 
 
 if __name__ == "__main__":
