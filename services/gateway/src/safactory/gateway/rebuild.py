@@ -7,7 +7,8 @@ from safactory.contracts.steps import StepRecorded
 from safactory.contracts.topics import SESSION, STEP
 from safactory.gateway.session_book import SessionBook
 from safactory.infra.bus import Bus
-from safactory.infra.consumer import Consumer, Delivery
+from safactory.infra.consumer import Delivery
+from safactory.infra.read_to_end import read_to_end
 
 
 async def rebuild(bus: Bus, book: SessionBook) -> None:
@@ -19,9 +20,4 @@ async def rebuild(bus: Bus, book: SessionBook) -> None:
         elif isinstance(delivery.event, SessionSealed):
             book.replay_seal(delivery.event)
 
-    consumer = Consumer(bus, "gateway-rebuild", [STEP, SESSION], apply, start="beginning")
-    await consumer.start()
-    try:
-        await consumer.caught_up()
-    finally:
-        await consumer.stop()
+    await read_to_end(bus, "gateway-rebuild", [STEP, SESSION], apply)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 
-from safactory.contracts.topics import JOB, SESSION, Topic
+from safactory.contracts.topics import JOB, SESSION
 from safactory.infra.bus import Bus
-from safactory.infra.consumer import Consumer, Delivery
+from safactory.infra.consumer import Delivery
+from safactory.infra.read_to_end import read_to_end
 from safactory.scheduler.finisher import Finisher
 from safactory.scheduler.job_book import JobBook, Phase
 from safactory.scheduler.lease_book import LeaseBook
@@ -14,20 +15,12 @@ from safactory.scheduler.lease_book import LeaseBook
 
 async def rebuild(bus: Bus, book: JobBook) -> None:
     """Fold the job topic, then the session topic, as far as they go now."""
-    for topic in (JOB, SESSION):
-        await _fold(bus, book, topic)
 
-
-async def _fold(bus: Bus, book: JobBook, topic: Topic) -> None:
     async def apply(delivery: Delivery) -> None:
         book.apply(delivery.event)
 
-    consumer = Consumer(bus, "scheduler-rebuild", [topic], apply, start="beginning")
-    await consumer.start()
-    try:
-        await consumer.caught_up()
-    finally:
-        await consumer.stop()
+    for topic in (JOB, SESSION):
+        await read_to_end(bus, "scheduler-rebuild", [topic], apply)
 
 
 def take_up(book: JobBook, leases: LeaseBook, finisher: Finisher) -> None:
