@@ -16,6 +16,7 @@ from safactory.contracts.weight_manifest import manifest_digest
 from safactory.inference.engine import Engine
 from safactory.inference.generation import GenerationRequest
 from safactory.inference.model_dir import digest_of, read_tensors
+from safactory.inference.staged_weights import StagedWeights
 from safactory.inference.weights_service import WeightsService, start_weights_server
 
 
@@ -63,8 +64,13 @@ def an_update(engine: Engine, model_dir: Path, step: int, *, scale: float = 1.5,
 
 
 @pytest.fixture
-async def stub(engine: Engine) -> AsyncIterator[weights_pb2_grpc.WeightsAsyncStub]:
-    server, port = await start_weights_server(WeightsService(engine, "policy", torch.float32, "cpu"), "127.0.0.1", 0)
+async def service(engine: Engine) -> WeightsService:
+    return WeightsService(engine, "policy", torch.float32, "cpu")
+
+
+@pytest.fixture
+async def stub(service: WeightsService) -> AsyncIterator[weights_pb2_grpc.WeightsAsyncStub]:
+    server, port = await start_weights_server(service, "127.0.0.1", 0)
     async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
         yield weights_pb2_grpc.WeightsStub(channel)  # type: ignore[misc]
     await server.stop(grace=0)
@@ -138,19 +144,20 @@ async def test_the_served_version_with_its_own_digest_is_accepted_again(
 
 
 async def test_a_cut_push_leaves_the_serving_version_and_nothing_staged(
-    stub: weights_pb2_grpc.WeightsAsyncStub, engine: Engine, model_dir: Path
+    stub: weights_pb2_grpc.WeightsAsyncStub, service: WeightsService, engine: Engine, model_dir: Path
 ) -> None:
     update = an_update(engine, model_dir, 1)
     await stub.Prepare(weights_pb2.PrepareRequest(manifest=update.manifest))
-    begun = asyncio.Event()
 
     async def stalling() -> AsyncIterator[weights_pb2.PushRequest]:
         yield next(update.chunks())
-        begun.set()
         await asyncio.sleep(60)
 
     call = stub.Push(stalling())
-    await begun.wait()
+    # A call that is cancelled before it reached the server would cut nothing.
+    async with asyncio.timeout(5):
+        while not service.received_bytes:
+            await asyncio.sleep(0.01)
     call.cancel()
     async with asyncio.timeout(5):
         while (await stub.GetStatus(weights_pb2.GetStatusRequest())).HasField("staged"):
@@ -160,21 +167,45 @@ async def test_a_cut_push_leaves_the_serving_version_and_nothing_staged(
     await push(stub, update)
 
 
-async def test_bytes_that_differ_or_are_missing_do_not_verify_and_cannot_be_committed(
+async def test_bytes_that_differ_do_not_verify_and_cannot_be_committed(
     stub: weights_pb2_grpc.WeightsAsyncStub, engine: Engine, model_dir: Path
 ) -> None:
-    flipped, short = an_update(engine, model_dir, 1), an_update(engine, model_dir, 1)
+    update = an_update(engine, model_dir, 1)
     name = "model.layers.0.mlp.up_proj.weight"
-    flipped.data[name] = bytes([flipped.data[name][0] ^ 1]) + flipped.data[name][1:]
-    short.data[name] = short.data[name][:-4]
-    for update in (flipped, short):
-        await stub.Prepare(weights_pb2.PrepareRequest(manifest=update.manifest))
-        await stub.Push(update.chunks())
-        verified = await stub.Verify(update.verify())
-        assert (verified.match, list(verified.mismatched)) == (False, [name])
-        assert verified.digest != update.manifest.digest
-        await refused(stub.Commit(update.commit()), "not verified")
+    update.data[name] = bytes([update.data[name][0] ^ 1]) + update.data[name][1:]
+    await stub.Prepare(weights_pb2.PrepareRequest(manifest=update.manifest))
+    await stub.Push(update.chunks())
+    verified = await stub.Verify(update.verify())
+    assert (verified.match, list(verified.mismatched)) == (False, [name])
+    assert verified.digest != update.manifest.digest
+    await refused(stub.Commit(update.commit()), "not verified")
     assert engine.served.version == WeightVersion()
+
+
+async def test_a_stream_that_ends_before_all_bytes_came_is_refused_and_nothing_stays_staged(
+    stub: weights_pb2_grpc.WeightsAsyncStub, engine: Engine, model_dir: Path
+) -> None:
+    update = an_update(engine, model_dir, 1)
+    whole = list(update.chunks())
+    name = "model.layers.0.mlp.up_proj.weight"
+    update.data[name] = update.data[name][:-4]
+    for sent, missing in ((list(update.chunks()), 4), (whole[:-1], len(whole[-1].data))):
+        await stub.Prepare(weights_pb2.PrepareRequest(manifest=update.manifest))
+        await refused(stub.Push(iter(sent)), f'^(?s:.*)details = "{missing} bytes are missing')
+        assert not (await stub.GetStatus(weights_pb2.GetStatusRequest())).HasField("staged")
+        await refused(stub.Commit(update.commit()), "not staged")
+    assert engine.served.version == WeightVersion()
+
+
+def test_missing_bytes_do_not_verify_either(engine: Engine, model_dir: Path) -> None:
+    update = an_update(engine, model_dir, 1)
+    staged = StagedWeights(update.manifest, engine.served.model.config)
+    *first, last = update.chunks()
+    for chunk in first:
+        staged.write(chunk.name, chunk.offset, chunk.data)
+    found = staged.verify()
+    assert (found.match, found.mismatched, staged.verified_digest) == (False, [last.name], "")
+    assert staged.missing_bytes == len(last.data)
 
 
 async def test_verified_bytes_that_are_not_committed_by_their_digest_stay_out(
@@ -253,8 +284,8 @@ async def test_nothing_can_be_written_after_it_was_hashed(
     update = an_update(engine, model_dir, 1)
     last = list(update.chunks())[-1]
     await stub.Prepare(weights_pb2.PrepareRequest(manifest=update.manifest))
-    await stub.Push(iter(list(update.chunks())[:-1]))
-    assert not (await stub.Verify(update.verify())).match
+    await stub.Push(update.chunks())
+    assert (await stub.Verify(update.verify())).match
     await refused(stub.Push(iter([last])), "has been verified")
 
 

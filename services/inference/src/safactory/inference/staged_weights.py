@@ -56,6 +56,11 @@ class StagedWeights:
         return sum(self._filled.values())
 
     @property
+    def missing_bytes(self) -> int:
+        """Bytes that were announced and have not come."""
+        return sum(map(len, self._buffers.values())) - self.received_bytes
+
+    @property
     def received_tensors(self) -> int:
         """Tensors that are whole."""
         return sum(filled == len(self._buffers[name]) for name, filled in self._filled.items())

@@ -41,6 +41,11 @@ class WeightsService(weights_pb2_grpc.WeightsServicer):
         # Verify and Commit run beside other calls: one at a time may look at what is staged.
         self._turn = asyncio.Lock()
 
+    @property
+    def received_bytes(self) -> int:
+        """Bytes that have come of what is staged; 0 when nothing is."""
+        return 0 if self._staged is None else self._staged.received_bytes
+
     async def GetStatus(  # noqa: N802  # the name is the protocol's
         self,
         request: weights_pb2.GetStatusRequest,
@@ -79,21 +84,24 @@ class WeightsService(weights_pb2_grpc.WeightsServicer):
         request_iterator: AsyncIterator[weights_pb2.PushRequest],
         context: grpc.aio.ServicerContext[weights_pb2.PushRequest, weights_pb2.PushResponse],
     ) -> weights_pb2.PushResponse:
-        """Take the tensors' bytes."""
+        """Take the tensors' bytes, all in one stream."""
         # Without the turn: a client that stalls here must not keep another from preparing or aborting.
         staged = self._staged
         whole = False
         try:
             async for chunk in request_iterator:
                 self._still_staged(staged, chunk.version).write(chunk.name, chunk.offset, chunk.data)
-            whole = staged is not None and staged is self._staged
+            # gRPC lets a stream that its client has cut end here like a finished one: only the bytes tell.
+            whole = staged is not None and staged is self._staged and staged.missing_bytes == 0
         except WeightsError as error:
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
         finally:
             if not whole and self._staged is staged:
                 self._staged = None
         if staged is None or not whole:
-            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, "nothing is staged, or it was replaced meanwhile")
+            missing = 0 if staged is None else staged.missing_bytes
+            reason = f"{missing} bytes are missing" if missing else "nothing is staged, or it was replaced meanwhile"
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, f"{reason}: prepare the version and push it again")
             raise AssertionError("abort() always raises")
         return weights_pb2.PushResponse(bytes=staged.received_bytes, tensors=staged.received_tensors)
 
