@@ -21,7 +21,7 @@ from safactory.testkit.recorder import Recorder, recording
 from safactory.trainer.app import Trainer
 from safactory.trainer.checkpoints import Checkpoints, TrainerState
 from safactory.trainer.policy import Policy
-from safactory.trainer.settings import CheckpointSettings, PushSettings, TrainerSettings
+from safactory.trainer.settings import CheckpointSettings, OptimiserSettings, PushSettings, TrainerSettings
 from safactory.trainer.weight_update import WeightUpdate
 from tests.unit.trainer.conftest import ModelServer, a_rollout
 
@@ -120,11 +120,21 @@ async def test_a_job_gets_its_steps_and_each_of_them_is_published_and_measured(h
     asked_for = {
         *("loss", "reward_mean", "entropy", "clip_fraction_low", "clip_fraction_high", "ratio_mean", "mismatch_k3"),
         *("ess_fraction", "grad_norm", "staleness_mean", "staleness_max", "tokens", "samples", "groups"),
-        *("equal_reward_fraction", "step_s", "push_s", "idle_s", "idle_fraction"),
+        *("equal_reward_fraction", "step_s", "push_s", "idle_s", "idle_fraction", "lr"),
     }
     assert asked_for <= metrics[0].values.keys()
     assert (metrics[2].values["groups"], metrics[2].values["samples"], metrics[2].values["reward_mean"]) == (2, 4, 0.5)
     assert (metrics[2].values["staleness_max"], metrics[2].values["staleness_count_2"]) == (2, 2)
+
+
+async def test_the_learning_rate_falls_over_a_jobs_steps(house: House) -> None:
+    optimiser = OptimiserSettings(lr=1e-3, lr_final_fraction=0.1)
+    await house.bus.publish(a_job(steps=3, groups_per_step=1))
+    async with house.trainer(optimiser=optimiser):
+        for at in range(3):
+            await house.bus.publish(a_rollout(f"g{at}", seed=at))
+        metrics = await house.steps(3)
+    assert [m.values["lr"] for m in metrics] == pytest.approx([1e-3, 5.5e-4, 1e-4])
 
 
 async def test_groups_that_came_before_their_job_are_not_lost(house: House) -> None:

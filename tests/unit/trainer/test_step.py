@@ -13,7 +13,7 @@ from safactory.trainer.advantages import AdvantageKind
 from safactory.trainer.batch import Batch, make_batch
 from safactory.trainer.policy import Policy
 from safactory.trainer.settings import LossSettings, OptimiserSettings
-from safactory.trainer.step import DivergedError, accumulate, logprobs_of, make_optimiser, optimise
+from safactory.trainer.step import DivergedError, accumulate, logprobs_of, make_optimiser, optimise, set_lr
 from tests.unit.trainer.conftest import VOCABULARY, a_sample, a_sequence
 
 CENTRED = AdvantageKind.GROUP_CENTRED
@@ -166,6 +166,21 @@ def test_steps_make_what_was_better_likelier_and_what_was_worse_rarer(policy: Po
     after = probabilities()
     assert after[0] > 2 * before[0] or after[0] > 0.9
     assert after[1] < before[1] / 2
+
+
+def test_an_update_is_made_at_the_rate_that_was_set(policy: Policy) -> None:
+    groups = [[a_sample(1.0, a_sequence([3, 4, 5], [6])), a_sample(0.0, a_sequence([3, 4, 5], [7]))]]
+    batch = make_batch(groups, CENTRED, 1000)
+    before = {name: tensor.clone() for name, tensor in policy.tensors().items()}
+
+    def changed() -> bool:
+        optimise(policy.model, policy.optimiser, batch, OptimiserSettings(), LossSettings())
+        return any(not torch.equal(tensor, before[name]) for name, tensor in policy.tensors().items())
+
+    set_lr(policy.optimiser, OptimiserSettings(lr=1e-2, lr_final_fraction=0.0).lr_at(1.0))
+    assert not changed()
+    set_lr(policy.optimiser, 1e-2)
+    assert changed()
 
 
 def test_metrics_of_an_on_policy_step_say_that_it_was_one(policy: Policy) -> None:

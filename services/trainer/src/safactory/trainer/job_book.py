@@ -22,6 +22,11 @@ class TrainingJob:
         """Whether none of its groups will be trained on any more."""
         return self.cancelled or self.steps_done >= self.spec.steps
 
+    @property
+    def progress(self) -> float:
+        """How far the next step is: 0 for the job's first, 1 for its last."""
+        return min(self.steps_done / max(self.spec.steps - 1, 1), 1.0)
+
 
 class JobBook:
     """Jobs in the order in which they were submitted."""

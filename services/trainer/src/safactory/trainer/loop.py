@@ -30,7 +30,7 @@ from safactory.trainer.publisher import Publisher
 from safactory.trainer.rollout_reader import read_samples
 from safactory.trainer.settings import TrainerSettings
 from safactory.trainer.staleness import staleness
-from safactory.trainer.step import optimise
+from safactory.trainer.step import optimise, set_lr
 
 logger = logging.getLogger(__name__)
 
@@ -108,9 +108,12 @@ class TrainingLoop:
         settings, policy = self._parts.settings, self._parts.policy
         idle_s, began = time.perf_counter() - self._idle_since, time.perf_counter()
         batch = make_batch(samples, settings.loss.advantage, settings.micro_batch_tokens)
+        lr = settings.optimiser.lr_at(job.progress)
+        set_lr(policy.optimiser, lr)
         values = await asyncio.to_thread(
             optimise, policy.model, policy.optimiser, batch, settings.optimiser, settings.loss
         )
+        values["lr"] = lr
         values |= _staleness_values([staleness(group.oldest, self.version) for group in groups])
         step_s = time.perf_counter() - began
         self.version = WeightVersion(epoch=self.version.epoch, step=self.version.step + 1)

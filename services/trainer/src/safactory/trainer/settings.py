@@ -18,6 +18,8 @@ class OptimiserSettings(BaseModel):
     """AdamW, and how often it is applied."""
 
     lr: float = Field(default=1e-6, gt=0)
+    lr_final_fraction: float = Field(default=1.0, ge=0, le=1)
+    """What is left of `lr` at a job's last step, falling in a straight line from its first; 1 keeps it."""
     beta1: float = Field(default=0.9, ge=0, lt=1)
     beta2: float = Field(default=0.95, ge=0, lt=1)
     weight_decay: float = Field(default=0.0, ge=0)
@@ -25,6 +27,10 @@ class OptimiserSettings(BaseModel):
     """Largest 2-norm of the whole gradient."""
     passes: int = Field(default=1, ge=1)
     """Updates made of one batch; the clip is about the policy before the first."""
+
+    def lr_at(self, progress: float) -> float:
+        """Return the learning rate of the step at this place of a job: 0 is its first, 1 its last."""
+        return self.lr * (1.0 - progress * (1.0 - self.lr_final_fraction))
 
 
 class LossSettings(BaseModel):

@@ -56,6 +56,12 @@ def make_optimiser(model: nn.Module, settings: OptimiserSettings) -> torch.optim
     return torch.optim.AdamW(groups, lr=settings.lr, betas=(settings.beta1, settings.beta2))
 
 
+def set_lr(adamw: torch.optim.AdamW, lr: float) -> None:
+    """Use this learning rate from the next update on."""
+    for group in adamw.param_groups:
+        group["lr"] = lr
+
+
 def optimise(
     model: nn.Module, adamw: torch.optim.AdamW, batch: Batch, optimiser: OptimiserSettings, loss: LossSettings
 ) -> dict[str, float]:
