@@ -26,7 +26,7 @@ from safactory.contracts.rollouts import RolloutSample, TokenSequence
 from safactory.inference.seed_model import write_seed_model
 from safactory.trainer.batch import make_batch
 from safactory.trainer.settings import LossSettings, OptimiserSettings
-from safactory.trainer.step import make_optimiser, optimise
+from safactory.trainer.step import make_optimiser, optimise, set_lr
 
 SIZE = 3
 MOVES_MAX = 6
@@ -41,6 +41,7 @@ class Game:
     cells: tuple[str, ...]
     at: tuple[int, int] = (0, 0)
     moves: int = 0
+    legal: int = 0
     best: int = 99
     outcome: str = ""
 
@@ -59,6 +60,7 @@ class Game:
     def move(self, word: str, distance: dict[tuple[int, int], int]) -> None:
         self.moves += 1
         if word in STEP_OF:
+            self.legal += 1
             down, right = STEP_OF[word]
             self.at = (min(max(self.at[0] + down, 0), SIZE - 1), min(max(self.at[1] + right, 0), SIZE - 1))
         cell = self.cells[self.at[0]][self.at[1]]
@@ -131,12 +133,14 @@ class Player:
         return sequences
 
 
-def reward(game: Game, partial: float) -> float:
-    """0-1: 1 at the goal, else `partial` times the share of the shortest path that was covered, 0 in a hole."""
+def reward(game: Game, partial: float, legality: float) -> float:
+    """0-1: 1 at the goal, else `legality` times the share of words that are moves; outside a hole also `partial` times
+    the share of the shortest path that was covered."""
     if game.outcome == "goal":
         return 1.0
     start = distances(game.cells)[0, 0]
-    return 0.0 if game.outcome == "hole" else partial * max(start - game.best, 0) / start
+    nearness = 0.0 if game.outcome == "hole" else partial * max(start - game.best, 0) / start
+    return nearness + legality * game.legal / game.moves
 
 
 def play_groups(player: Player, maps: list[tuple[str, ...]], options: argparse.Namespace) -> list[list[RolloutSample]]:
@@ -148,7 +152,7 @@ def play_groups(player: Player, maps: list[tuple[str, ...]], options: argparse.N
             session_id=str(at),
             attempt=1,
             reason=EndReason.SUCCEEDED if game.outcome == "goal" else EndReason.FAILED,
-            reward=reward(game, options.partial),
+            reward=reward(game, options.partial, options.legality),
             in_loss=True,
             sequences=sequences[at],
         )
@@ -176,7 +180,13 @@ def learn(options: argparse.Namespace, seed: int) -> list[float]:
         model = transformers.AutoModelForCausalLM.from_pretrained(folder)
         tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     train, held_out = layouts()
-    recipe = OptimiserSettings(lr=options.lr, beta2=options.beta2, grad_clip=options.grad_clip, passes=options.passes)
+    recipe = OptimiserSettings(
+        lr=options.lr,
+        lr_final_fraction=options.lr_final_fraction,
+        beta2=options.beta2,
+        grad_clip=options.grad_clip,
+        passes=options.passes,
+    )
     optimiser = make_optimiser(model, recipe)
     loss = LossSettings(entropy_coef=options.entropy, advantage=options.advantage)
     versions = collections.deque([copy.deepcopy(model)], maxlen=options.lag + 1)
@@ -195,6 +205,7 @@ def learn(options: argparse.Namespace, seed: int) -> list[float]:
         if len(groups) < options.groups:
             break
         batch = make_batch(groups, loss.advantage, 16384)
+        set_lr(optimiser, recipe.lr_at(min(episodes / options.episodes, 1.0)))
         values = optimise(model, optimiser, batch, recipe, loss)
         versions.append(copy.deepcopy(model))
         step += 1
@@ -224,13 +235,15 @@ def main() -> None:
     parser.add_argument("--samples", type=int, default=8, help="episodes a group")
     parser.add_argument("--passes", type=int, default=8)
     parser.add_argument("--lr", type=float, default=5e-4)
+    parser.add_argument("--lr-final-fraction", type=float, default=0.1, help="what is left of it at the end")
     parser.add_argument("--beta2", type=float, default=0.95)
     parser.add_argument("--grad-clip", type=float, default=1.0)
-    parser.add_argument("--entropy", type=float, default=0.08)
+    parser.add_argument("--entropy", type=float, default=0.12)
     parser.add_argument("--advantage", default="grpo")
-    parser.add_argument("--partial", type=float, default=0.3, help="largest reward without success")
+    parser.add_argument("--partial", type=float, default=0.3, help="largest reward for coming nearer")
+    parser.add_argument("--legality", type=float, default=0.1, help="largest reward for answering with moves")
     parser.add_argument("--temperature", type=float, default=1.0)
-    parser.add_argument("--lag", type=int, default=1, help="versions that the sampling model is behind")
+    parser.add_argument("--lag", type=int, default=2, help="versions that the sampling model is behind")
     parser.add_argument("--init-std", type=float, default=0.125)
     parser.add_argument("--embedding-std", type=float, default=0.05)
     parser.add_argument("--verbose", action="store_true")

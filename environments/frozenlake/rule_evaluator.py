@@ -1,7 +1,9 @@
 """The FrozenLake evaluator: replays the model's recorded answers on the row's own map.
 
-It believes the gateway's record and nothing that the runner says. Reaching the goal scores 10, a hole 0; a game that
-runs out of moves scores up to 3 for the share of the way that it came nearer to the goal.
+It believes the gateway's record and nothing that the runner says. Reaching the goal scores 10. Any other game scores
+up to 1 for the share of its answers that are moves at all, and one that fell in no hole up to 3 more for the share of
+the way that it came nearer to the goal. Without the first, a model of random weights would spend half of a short
+training on finding out which words are moves.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ STOP = "SAFACTORY_STOP:"
 """What the gateway says in a model's place when the step budget is spent; it is no move."""
 GOAL_SCORE = 10.0
 NEARNESS_SCORE_MAX = 3.0
+LEGALITY_SCORE_MAX = 1.0
 
 Place = tuple[int, int]
 
@@ -41,7 +44,7 @@ def evaluate(
     outcome = {"G": "goal", "H": "hole"}.get(letter, "out_of_moves")
     made = len(places) - 1
     return {
-        "score": score_of(rows, places, outcome),
+        "score": score_of(rows, places, words[:made], outcome),
         "reason": f"{outcome} after {made} moves",
         "artifacts": {"outcome": outcome, "moves": list(words[:made]), "places": [list(place) for place in places]},
     }
@@ -65,14 +68,15 @@ def moved(lake: Sequence[str], place: Place, word: str) -> Place:
     return (row, column) if inside else place
 
 
-def score_of(lake: Sequence[str], places: Sequence[Place], outcome: str) -> float:
-    """Return 10 for the goal, 0 for a hole, and between 0 and 3 for coming nearer."""
+def score_of(lake: Sequence[str], places: Sequence[Place], words: Sequence[str], outcome: str) -> float:
+    """Return 10 for the goal, else 0–1 for answers that are moves and, outside a hole, 0–3 for coming nearer."""
     if outcome == "goal":
         return GOAL_SCORE
+    legality = LEGALITY_SCORE_MAX * sum(word in MOVES for word in words) / max(len(words), 1)
     if outcome == "hole":
-        return 0.0
+        return legality
     distances = [moves_to_goal(lake, place) for place in places]
-    return NEARNESS_SCORE_MAX * (distances[0] - min(distances)) / distances[0]
+    return legality + NEARNESS_SCORE_MAX * (distances[0] - min(distances)) / distances[0]
 
 
 def moves_to_goal(lake: Sequence[str], start: Place) -> int:
