@@ -44,9 +44,8 @@ TRAINING_S_MAX = 175.0
 """A slow machine trains on fewer sessions, not for longer."""
 RECIPE = {
     "TRAINER_OPTIMISER__LR": "5e-4",
-    "TRAINER_OPTIMISER__LR_FINAL_FRACTION": "0.1",
     "TRAINER_OPTIMISER__PASSES": "8",
-    "TRAINER_LOSS__ENTROPY_COEF": "0.12",
+    "TRAINER_LOSS__ENTROPY_COEF": "0.08",
     "TRAINER_LOSS__ADVANTAGE": "grpo",
     "TRAINER_CHECKPOINT__EVERY_STEPS": "20",
     "DATAELF_FLUSH_INTERVAL_S": "0.2",
