@@ -115,7 +115,7 @@ async def test_walks_are_scored_and_a_restart_repeats_no_other_fact(
             rewards = {reward.session_id: reward for reward in await recorder.wait_for(RewardScored, 2)}
             assert {name: (reward.score, reward.passed) for name, reward in rewards.items()} == {
                 "goal": (10.0, True),
-                "hole": (0.0, False),
+                "hole": (1.0, False),
             }
             assert rewards["goal"].reason == "goal after 4 moves"
             await bus.publish(ended("goal"))
