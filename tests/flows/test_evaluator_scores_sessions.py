@@ -130,7 +130,7 @@ async def test_walks_are_scored_and_a_restart_repeats_no_other_fact(
             repeated = await recorder.wait_for(RewardScored, 4)
             assert len(repeated) == 4
             by_session = {reward.session_id: reward for reward in repeated[2:]}
-            assert by_session["slow"].score == pytest.approx(1.5)
+            assert by_session["slow"].score == pytest.approx(2.5)
             assert by_session["hole"].event_id == rewards["hole"].event_id
             for name in ("hole", "slow", "empty"):
                 await bus.publish(ended(name))
