@@ -12,12 +12,13 @@ import contextlib
 import logging
 
 from aiokafka import AIOKafkaProducer
-from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka.admin import NewTopic
 from aiokafka.errors import KafkaError, for_code
 
 from safactory.contracts.errors import BusError, PoisonError
 from safactory.contracts.event import Event
 from safactory.contracts.topics import TOPIC_OF, TOPICS, Topic, key_of
+from safactory.infra.admin import admin_client
 from safactory.infra.health import counter, gauge
 from safactory.infra.outbox import Outbox, Record
 from safactory.infra.settings import BusSettings
@@ -214,9 +215,7 @@ async def ensure_topics(settings: BusSettings) -> None:
 
 
 async def _ensure_topics(settings: BusSettings) -> None:
-    admin = AIOKafkaAdminClient(bootstrap_servers=settings.servers)
-    try:
-        await admin.start()
+    async with admin_client(settings.servers) as admin:
         present = set(await admin.list_topics())
         wanted = [new for topic in TOPICS for new in _new_topics(topic, settings)]
         missing = [topic for topic in wanted if topic.name not in present]
@@ -226,9 +225,6 @@ async def _ensure_topics(settings: BusSettings) -> None:
         for name, code, *_ in response.topic_errors:
             if code not in (0, TOPIC_EXISTS):
                 raise for_code(code)(f"create topic {name}")
-    finally:
-        with contextlib.suppress(KafkaError, OSError):
-            await admin.close()
 
 
 def _new_topics(topic: Topic, settings: BusSettings) -> list[NewTopic]:
@@ -246,10 +242,6 @@ async def cluster_id(settings: BusSettings) -> str:
     Raises:
         KafkaError: the broker is away.
     """
-    admin = AIOKafkaAdminClient(bootstrap_servers=settings.servers)
-    try:
-        await admin.start()
-        return str((await admin.describe_cluster())["cluster_id"]) + settings.topic_prefix
-    finally:
-        with contextlib.suppress(KafkaError, OSError):
-            await admin.close()
+    async with admin_client(settings.servers) as admin:
+        described = await admin.describe_cluster()
+    return str(described["cluster_id"]) + settings.topic_prefix

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import IO, NamedTuple
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPartition
-from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaError
 
 from safactory.contracts.errors import BusError, ConfigError
+from safactory.infra.admin import admin_client
 from safactory.sdk import stack_file
 from safactory.sdk.errors_shown import errors_shown
 
@@ -94,17 +94,13 @@ async def _replay(topic: str, bounds: tuple[str, str], target: Target, servers: 
 
 async def _partitions(topic: str, target: Target, servers: str) -> list[TopicPartition]:
     """Return a topic's partitions, from the broker: a consumer knows only those of topics that it reads already."""
-    admin = AIOKafkaAdminClient(bootstrap_servers=servers)
-    try:
-        await admin.start()
+    async with admin_client(servers) as admin:
         known = sorted(await admin.list_topics())
         for name in (topic, target.topic):
             if name and name not in known:
                 raise ConfigError(f"no topic {name}; there are {', '.join(known)}")
         (described,) = await admin.describe_topics([topic])
-        return [TopicPartition(topic, number) for number in sorted(p["partition"] for p in described["partitions"])]
-    finally:
-        await admin.close()
+    return [TopicPartition(topic, number) for number in sorted(p["partition"] for p in described["partitions"])]
 
 
 async def _range(consumer: AIOKafkaConsumer, tps: list[TopicPartition], start: str, end: str) -> Range:
