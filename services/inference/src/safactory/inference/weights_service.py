@@ -86,23 +86,11 @@ class WeightsService(weights_pb2_grpc.WeightsServicer):
     ) -> weights_pb2.PushResponse:
         """Take the tensors' bytes, all in one stream."""
         # Without the turn: a client that stalls here must not keep another from preparing or aborting.
-        staged = self._staged
-        whole = False
         try:
-            async for chunk in request_iterator:
-                self._still_staged(staged, chunk.version).write(chunk.name, chunk.offset, chunk.data)
-            # gRPC lets a stream that its client has cut end here like a finished one: only the bytes tell.
-            whole = staged is not None and staged is self._staged and staged.missing_bytes == 0
+            staged = await self._receive(request_iterator)
         except WeightsError as error:
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
-        finally:
-            if not whole and self._staged is staged:
-                self._staged = None
-        if staged is None or not whole:
-            missing = 0 if staged is None else staged.missing_bytes
-            reason = f"{missing} bytes are missing" if missing else "nothing is staged, or it was replaced meanwhile"
-            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, f"{reason}: prepare the version and push it again")
-            raise AssertionError("abort() always raises")
+            raise
         return weights_pb2.PushResponse(bytes=staged.received_bytes, tensors=staged.received_tensors)
 
     async def Verify(  # noqa: N802
@@ -155,6 +143,26 @@ class WeightsService(weights_pb2_grpc.WeightsServicer):
             return weights_pb2.AbortResponse()
 
         return await self._guarded(abort, context)
+
+    async def _receive(self, chunks: AsyncIterator[weights_pb2.PushRequest]) -> StagedWeights:
+        """Fill what is staged, or drop it when that comes to nothing."""
+        staged = self._staged
+        whole = False
+        try:
+            async for chunk in chunks:
+                self._still_staged(staged, chunk.version).write(chunk.name, chunk.offset, chunk.data)
+            if staged is None or staged is not self._staged:
+                raise WeightsError(
+                    "nothing is staged, or it was replaced meanwhile: prepare the version and push it again"
+                )
+            # gRPC lets a stream that its client has cut end here like a finished one: only the bytes tell.
+            if staged.missing_bytes:
+                raise WeightsError(f"{staged.missing_bytes} bytes are missing: prepare the version and push it again")
+            whole = True
+            return staged
+        finally:
+            if not whole and self._staged is staged:
+                self._staged = None
 
     def _staged_as(self, version: weights_pb2.WeightVersion) -> StagedWeights:
         if self._staged is None or self._staged.version != _version(version):
