@@ -1,8 +1,8 @@
 """How fast the seed model learns FrozenLake when nothing but the mathematics is in the way.
 
-One process, no services: episodes are played directly with the model, and trained on with the trainer's own batch
-and step. It answers which hyperparameters the demo needs, how many episodes that takes, and how much staleness
-it stands. Run `python benchmarks/frozenlake_learning.py --help`.
+One process, no services: episodes are played directly with the model, by the environment's own prompt, rules, score
+and maps, and trained on with the trainer's own batch and step. It answers which hyperparameters the demo needs, how
+many episodes that takes, and how much staleness it stands. Run `python benchmarks/frozenlake_learning.py --help`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,10 @@ import argparse
 import collections
 import copy
 import dataclasses
+import importlib
+import json
 import random
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -19,7 +22,6 @@ from pathlib import Path
 
 import torch
 import transformers
-from gymnasium.envs.toy_text.frozen_lake import generate_random_map
 
 from safactory.contracts.endings import EndReason
 from safactory.contracts.rollouts import RolloutSample, TokenSequence
@@ -28,71 +30,46 @@ from safactory.trainer.batch import make_batch
 from safactory.trainer.settings import LossSettings, OptimiserSettings
 from safactory.trainer.step import make_optimiser, optimise, set_lr
 
-SIZE = 3
-MOVES_MAX = 6
-HELD_OUT = 11
-STEP_OF = {"up": (-1, 0), "down": (1, 0), "left": (0, -1), "right": (0, 1)}
+ENVIRONMENT = Path(__file__).parents[1] / "environments" / "frozenlake"
+sys.path.insert(0, str(ENVIRONMENT))
+runner = importlib.import_module("runner")
+rules = importlib.import_module("rule_evaluator")
+
+Layout = tuple[str, ...]
 
 
 @dataclasses.dataclass
 class Game:
-    """One game on one map, told in words."""
+    """One game on one map, by the environment's own rules."""
 
-    cells: tuple[str, ...]
-    at: tuple[int, int] = (0, 0)
-    moves: int = 0
-    legal: int = 0
-    best: int = 99
-    outcome: str = ""
+    cells: Layout
+    words: list[str] = dataclasses.field(default_factory=list)
+
+    @property
+    def places(self) -> list[tuple[int, int]]:
+        return list(rules.replay(self.cells, self.words))
+
+    @property
+    def outcome(self) -> str:
+        return str(rules.outcome_of(self.cells, self.places[-1]))
+
+    @property
+    def over(self) -> bool:
+        return self.outcome != "out_of_moves" or len(self.words) == rules.MAX_MOVES
+
+    @property
+    def reward(self) -> float:
+        """0-1."""
+        return float(rules.score_of(self.cells, self.places, self.words)) / float(rules.GOAL_SCORE)
 
     def prompt(self) -> str:
-        """The map with the player in it, then what lies in each direction."""
-        words = []
-        for row in range(SIZE):
-            cells = ["P" if (row, column) == self.at else self.cells[row][column] for column in range(SIZE)]
-            words += ["row", *cells]
-        for word, (down, right) in STEP_OF.items():
-            near = (self.at[0] + down, self.at[1] + right)
-            inside = 0 <= near[0] < SIZE and 0 <= near[1] < SIZE
-            words += [word, self.cells[near[0]][near[1]] if inside else "W"]
-        return " ".join(words)
-
-    def move(self, word: str, distance: dict[tuple[int, int], int]) -> None:
-        self.moves += 1
-        if word in STEP_OF:
-            self.legal += 1
-            down, right = STEP_OF[word]
-            self.at = (min(max(self.at[0] + down, 0), SIZE - 1), min(max(self.at[1] + right, 0), SIZE - 1))
-        cell = self.cells[self.at[0]][self.at[1]]
-        if cell == "H":
-            self.outcome = "hole"
-        elif cell == "G":
-            self.outcome = "goal"
-        elif self.moves == MOVES_MAX:
-            self.outcome = "out_of_moves"
-        self.best = min(self.best, distance.get(self.at, 99))
+        return str(runner.observation(self.cells, self.places[-1]))
 
 
-def distances(cells: tuple[str, ...]) -> dict[tuple[int, int], int]:
-    """Moves to the goal from every cell that is not a hole and can reach it."""
-    found = {(SIZE - 1, SIZE - 1): 0}
-    queue = collections.deque(found)
-    while queue:
-        row, column = queue.popleft()
-        for down, right in STEP_OF.values():
-            near = (row + down, column + right)
-            inside = 0 <= near[0] < SIZE and 0 <= near[1] < SIZE
-            if inside and near not in found and cells[near[0]][near[1]] != "H":
-                found[near] = found[row, column] + 1
-                queue.append(near)
-    return found
-
-
-def layouts() -> tuple[list[tuple[str, ...]], list[tuple[str, ...]]]:
-    """The distinct solvable maps, as (training, held out)."""
-    seen = sorted({tuple(generate_random_map(size=SIZE, p=0.8, seed=seed)) for seed in range(2000)})
-    random.Random(0).shuffle(seen)
-    return seen[HELD_OUT:], seen[:HELD_OUT]
+def layouts(name: str) -> list[Layout]:
+    """The maps of one of the environment's datasets."""
+    lines = (ENVIRONMENT / "datasets" / f"{name}.jsonl").read_text().splitlines()
+    return [tuple(json.loads(line)["map"]) for line in lines]
 
 
 class Player:
@@ -111,9 +88,8 @@ class Player:
     @torch.no_grad()
     def play(self, games: list[Game], temperature: float) -> list[list[TokenSequence]]:
         """Play to the end; one sequence a move."""
-        known = {game.cells: distances(game.cells) for game in games}
         sequences: list[list[TokenSequence]] = [[] for _ in games]
-        while live := [at for at, game in enumerate(games) if not game.outcome]:
+        while live := [at for at, game in enumerate(games) if not game.over]:
             ids_B_T = torch.tensor([self.prompt_ids(games[at]) for at in live])
             logits_B_V = self.model(input_ids=ids_B_T, logits_to_keep=1).logits[:, -1] / temperature
             logprobs_B_V = torch.log_softmax(logits_B_V, -1)
@@ -129,21 +105,11 @@ class Player:
                         temperature=temperature,
                     ),
                 )
-                games[at].move(word, known[games[at].cells])
+                games[at].words.append(word)
         return sequences
 
 
-def reward(game: Game, partial: float, legality: float) -> float:
-    """0-1: 1 at the goal, else `legality` times the share of words that are moves; outside a hole also `partial` times
-    the share of the shortest path that was covered."""
-    if game.outcome == "goal":
-        return 1.0
-    start = distances(game.cells)[0, 0]
-    nearness = 0.0 if game.outcome == "hole" else partial * max(start - game.best, 0) / start
-    return nearness + legality * game.legal / game.moves
-
-
-def play_groups(player: Player, maps: list[tuple[str, ...]], options: argparse.Namespace) -> list[list[RolloutSample]]:
+def play_groups(player: Player, maps: list[Layout], options: argparse.Namespace) -> list[list[RolloutSample]]:
     """One group a map, all played at once."""
     games = [Game(cells) for cells in maps for _ in range(options.samples)]
     sequences = player.play(games, options.temperature)
@@ -152,7 +118,7 @@ def play_groups(player: Player, maps: list[tuple[str, ...]], options: argparse.N
             session_id=str(at),
             attempt=1,
             reason=EndReason.SUCCEEDED if game.outcome == "goal" else EndReason.FAILED,
-            reward=reward(game, options.partial, options.legality),
+            reward=game.reward,
             in_loss=True,
             sequences=sequences[at],
         )
@@ -161,13 +127,13 @@ def play_groups(player: Player, maps: list[tuple[str, ...]], options: argparse.N
     return [samples[at : at + options.samples] for at in range(0, len(samples), options.samples)]
 
 
-def success(player: Player, maps: list[tuple[str, ...]], temperature: float, repeats: int) -> float:
+def success(player: Player, maps: list[Layout], temperature: float, repeats: int) -> float:
     games = [Game(cells) for cells in maps for _ in range(repeats)]
     player.play(games, temperature)
     return sum(game.outcome == "goal" for game in games) / len(games)
 
 
-def tasks(maps: list[tuple[str, ...]], seed: int) -> Iterator[tuple[str, ...]]:
+def tasks(maps: list[Layout], seed: int) -> Iterator[Layout]:
     shuffle = random.Random(seed)
     while True:
         yield from shuffle.sample(maps, len(maps))
@@ -179,7 +145,7 @@ def learn(options: argparse.Namespace, seed: int) -> list[float]:
         write_seed_model(Path(folder), seed=seed, init_std=options.init_std, embedding_std=options.embedding_std)
         model = transformers.AutoModelForCausalLM.from_pretrained(folder)
         tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
-    train, held_out = layouts()
+    train, held_out = layouts("train"), layouts("heldout")
     recipe = OptimiserSettings(
         lr=options.lr,
         lr_final_fraction=options.lr_final_fraction,
@@ -240,8 +206,6 @@ def main() -> None:
     parser.add_argument("--grad-clip", type=float, default=1.0)
     parser.add_argument("--entropy", type=float, default=0.08)
     parser.add_argument("--advantage", default="grpo")
-    parser.add_argument("--partial", type=float, default=0.3, help="largest reward for coming nearer")
-    parser.add_argument("--legality", type=float, default=0.1, help="largest reward for answering with moves")
     parser.add_argument("--temperature", type=float, default=1.0)
     parser.add_argument("--lag", type=int, default=2, help="versions that the sampling model is behind")
     parser.add_argument("--init-std", type=float, default=0.125)

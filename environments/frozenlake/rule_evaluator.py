@@ -40,11 +40,10 @@ def evaluate(
     answers = [step.response.strip() for step in trajectory.steps if step.status == "ok"]
     words = [word for word in answers if not word.startswith(STOP)][:moves_max]
     places = replay(rows, words)
-    letter = rows[places[-1][0]][places[-1][1]]
-    outcome = {"G": "goal", "H": "hole"}.get(letter, "out_of_moves")
+    outcome = outcome_of(rows, places[-1])
     made = len(places) - 1
     return {
-        "score": score_of(rows, places, words[:made], outcome),
+        "score": score_of(rows, places, words[:made]),
         "reason": f"{outcome} after {made} moves",
         "artifacts": {"outcome": outcome, "moves": list(words[:made]), "places": [list(place) for place in places]},
     }
@@ -68,8 +67,17 @@ def moved(lake: Sequence[str], place: Place, word: str) -> Place:
     return (row, column) if inside else place
 
 
-def score_of(lake: Sequence[str], places: Sequence[Place], words: Sequence[str], outcome: str) -> float:
-    """Return 10 for the goal, else 0–1 for answers that are moves and, outside a hole, 0–3 for coming nearer."""
+def outcome_of(lake: Sequence[str], place: Place) -> str:
+    """Return how a game is over that stops in this place."""
+    return {"G": "goal", "H": "hole"}.get(lake[place[0]][place[1]], "out_of_moves")
+
+
+def score_of(lake: Sequence[str], places: Sequence[Place], words: Sequence[str]) -> float:
+    """Return 10 for the goal, else 0–1 for answers that are moves and, outside a hole, 0–3 for coming nearer.
+
+    `places` is where the player stood: at the start, and after each of the words.
+    """
+    outcome = outcome_of(lake, places[-1])
     if outcome == "goal":
         return GOAL_SCORE
     legality = LEGALITY_SCORE_MAX * sum(word in MOVES for word in words) / max(len(words), 1)
